@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,12 @@ def dump(folder: str, rows: int) -> int:
         return stats.rows
 
 
+def through(folder: str, rows: int) -> int:
+    """Both in one process."""
+    fill_hot(folder, rows)
+    return dump(folder, rows)
+
+
 def write(folder: str, rows: int) -> int:
     """Straight to blocks."""
     import indexlake as il
@@ -86,7 +93,7 @@ def scan(folder: str, rows: int) -> int:
         return sum(batch.num_rows for batch in lake.table("sales.orders").scan().to_batches())
 
 
-STEPS = {"fill": fill_hot, "dump": dump, "write": write, "scan": scan}
+STEPS = {"fill": fill_hot, "dump": dump, "through": through, "write": write, "scan": scan}
 
 
 def measured(step: str, folder: Path, rows: int) -> dict[str, object]:
@@ -116,6 +123,7 @@ def run_step(step: str, folder: str, rows: int) -> None:
         "rows": rows,
         "seconds": round(time.perf_counter() - start, 1),
         "peak": peak.stop(),
+        "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # with pages of files
     }
     print(json.dumps(result), flush=True)
 

@@ -32,7 +32,7 @@ from indexlake.snapshots.time_travel import LakeView
 from indexlake.table import Table
 from indexlake.transaction import Transaction
 
-# Last: the name of a function here, and of the package that was imported on the way.
+# Last, so that the name is the function: importing the package indexlake.expr binds it to that package.
 from indexlake.expr.expression import expr  # isort: skip
 
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from indexlake.sources.files import Files, files
 
 _LATER = {"Changes": "indexlake.feed.changes", "Files": "indexlake.sources.files", "files": "indexlake.sources.files"}
-"""Names that not every program uses, and where they are imported from when one does."""
+"""Names that not every program uses, with the modules from which they are imported on first use."""
 
 
 def __getattr__(name: str) -> object:
@@ -55,7 +55,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What is meant for users: the modules inside appear here otherwise, as soon as they are imported."""
+    """Return only what is meant for users: imported submodules would appear here otherwise."""
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 

@@ -89,14 +89,14 @@ class TableConfig:
     @classmethod
     @lru_cache(256)
     def from_json(cls, text: str) -> TableConfig:
-        """Cached by text, since it is read with every look at a table's record."""
+        """Cached by text, since it is called with every read of a table's record."""
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
         return cls(**values)
 
 
 def _time(name: str, given: Any) -> timedelta:
-    """What a timedelta or a number of seconds means."""
+    """Return a setting given as a timedelta or a number of seconds as a timedelta."""
     with suppress(ValueError, OverflowError):
         time = timedelta(seconds=given) if type(given) in (int, float) else given
         if isinstance(time, timedelta) and time >= timedelta(0):

@@ -58,7 +58,7 @@ SPILL_FOLDER = "spill"
 LOG_FOLDER = "redo"
 _HALF_ADDRESS = re.compile(r"(s3a?|gs|az|abfss?|https?|file):(?!//)", re.IGNORECASE)
 PROBE = "indexlake.probe"
-"""A file that is written and deleted before a lake is made.  One name: what a killed process left is deleted too."""
+"""A file that is written and deleted before a lake is created; what a killed process left behind is deleted too."""
 
 
 def connect(
@@ -162,10 +162,9 @@ def connect_to_read(
     cache_dir: str | None,
     cache_bytes: int,
 ) -> Lake:
-    """A lake that is there, for a reader that leaves a pin in the catalog.
+    """Open an existing lake for a reader that keeps a pin in its catalog.
 
-    Where its newest rows are in the memory of another process, or in a log that is not here, the last checkpoint is
-    read.
+    If its newest rows are in another process's memory, or in a log on another machine, the last checkpoint is read.
     """
     opening = Opening.of(catalog, storage_options, catalog_schema, cache=CacheSpec.of(cache_dir, cache_bytes))
     open_lake = partial(Lake, automatic=False)
@@ -189,12 +188,12 @@ def storage_address(storage: str | os.PathLike[str] | None) -> str | None:
 
 def _check_path(path: str) -> None:
     if "\0" in path or any("\ud800" <= c <= "\udfff" for c in path):
-        raise CatalogError(f"{path!r} is not a path: it holds a character that no path can have.")
+        raise CatalogError(f"{path!r} is not a path: it contains a character that paths cannot have.")
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A catalog at an address: how it is opened, and what its storage needs."""
+    """A catalog at an address: how to open it, and what its storage needs."""
 
     open_catalog: Callable[[bool], Catalog]
     default_storage: str | None
@@ -215,7 +214,7 @@ class Opening:
         spill: Spill | None = None,
         hot: HotSpec | None = None,
     ) -> Opening:
-        """Whatever ``connect`` takes for a catalog.  Nothing is opened yet."""
+        """Return an opening for whatever ``connect`` takes as a catalog, without opening anything yet."""
         address = os.fspath(catalog) if isinstance(catalog, str | os.PathLike) else None
         if not isinstance(address, str) or not address:
             raise CatalogError(f"il.connect takes a folder, a postgresql:// address or ':memory:', not {catalog!r}.")
@@ -255,7 +254,7 @@ class Opening:
         return self.default_storage != "memory://"
 
     def lake(self, storage: str | None, open_lake: Callable[..., Lake], *, create: bool, read_only: bool) -> Lake:
-        catalog = self.there(create)
+        catalog = self.existing_catalog(create)
         made = False
         try:
             if create and (catalog is None or tables.read_lake(catalog) is None):
@@ -269,7 +268,7 @@ class Opening:
             if storage is not None and self.persisted(storage) != persisted:
                 raise SchemaError(
                     f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when "
-                    f"a lake is made: leave storage= out.{self._way_out(catalog)}"
+                    f"a lake is made: leave storage= out.{self._advice(catalog)}"
                 )
             files = self.files(persisted)
             if not read_only:
@@ -290,7 +289,7 @@ class Opening:
     def _hot(
         self, catalog: Catalog, name: str, spill: Spill, epoch: int, *, read_only: bool
     ) -> tuple[Catalog, HotStore, Recovery | None]:
-        """The hot store that the lake's record names, and the catalog as those see it who use that store."""
+        """Open the hot store named in the lake's record; return it with the catalog as users of that store see it."""
         self.hot.check(name)
         if name != registry.MEMORY:
             return catalog, open_store(name, catalog, spill, epoch), None
@@ -302,7 +301,7 @@ class Opening:
         return owned, store, recovery
 
     def log_place(self) -> LogPlace:
-        """Where the redo log goes if the lake has one."""
+        """Return where the redo log goes if the lake has one."""
         from indexlake.hot.memory.opening import LogPlace
 
         hot, beside = self.hot, None if self.folder is None else os.path.join(self.folder, LOG_FOLDER)
@@ -316,8 +315,8 @@ class Opening:
             )
         return LogPlace(folder, folder == beside, hot.durability, hot.take_over)
 
-    def there(self, create: bool) -> Catalog | None:
-        """The catalog, if there is one: looking for it makes nothing."""
+    def existing_catalog(self, create: bool) -> Catalog | None:
+        """Open the catalog if it exists, without creating anything."""
         try:
             return self.open_catalog(False)
         except NotFoundError:
@@ -326,7 +325,7 @@ class Opening:
             return None
 
     def _make(self, catalog: Catalog | None, storage: str | None) -> tuple[Catalog, bool]:
-        """Create the lake, once its storage has accepted a file.  False: another process was faster."""
+        """Create the lake once its storage has accepted a file. False: another process was faster."""
         root = storage or self.default_storage
         if root is None:
             raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
@@ -338,7 +337,7 @@ class Opening:
             try:
                 owner = marked_owner(files)
                 if owner is not None:
-                    catalog = catalog or self.there(create=True)  # maybe another process has made it meanwhile
+                    catalog = catalog or self.existing_catalog(create=True)  # perhaps created meanwhile
                     _check_owner(catalog, owner, files)
                 catalog = catalog or self.open_catalog(True)
                 return catalog, tables.create_lake(catalog, properties, now())
@@ -361,7 +360,7 @@ class Opening:
         return Spill()
 
     def persisted(self, root: str) -> str:
-        """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
+        """Return the storage root for the catalog, relative to the lake's own folder if inside, so that it can move."""
         if "://" in root:
             return root
         full = os.path.abspath(root)
@@ -373,18 +372,18 @@ class Opening:
         return root if "://" in root or self.folder is None else os.path.join(self.folder, root)
 
     def _mark(self, catalog: Catalog, files: Storage, record: tables.LakeRecord) -> None:
-        """Say at the storage root whose files these are, unless it says so: a process may die between the two."""
+        """Write the owner's mark at the storage root unless it exists: a process may have died before writing it."""
         try:
             if not files.exists(OWNER):
                 with suppress(AlreadyExistsError):
                     write_mark(files, record, overwrite=False)
         except IndexLakeError as error:
             if "NoSuchBucket" not in str(error):
-                raise  # what else may be wrong is not kept in the catalog: keys, the endpoint
-            raise type(error)(f"{str(error).rstrip('.')}.{self._way_out(catalog)}", **error.details) from None
+                raise  # other causes, such as keys or the endpoint, are not recorded in the catalog
+            raise type(error)(f"{str(error).rstrip('.')}.{self._advice(catalog)}", **error.details) from None
 
-    def _way_out(self, catalog: Catalog) -> str:
-        """What to do about a lake that has never been used, when its storage is not the right one."""
+    def _advice(self, catalog: Catalog) -> str:
+        """Return advice for a lake that was never used and whose storage turns out to be wrong."""
         with catalog.read() as r:
             if commits.last_snapshot(r)[0] > 0:
                 return ""
@@ -393,13 +392,13 @@ class Opening:
         else:
             catalog_is = f"the tables whose names begin with indexlake_ in {catalog.location}"
         return (
-            f" No table was ever made in this lake: if its storage is the wrong one, delete {catalog_is}, and connect "
+            f" No table was ever created in this lake: if its storage is wrong, delete {catalog_is}, and connect "
             "again with the right storage=."
         )
 
 
 def _check_owner(catalog: Catalog | None, owner: tuple[str, int], files: Storage) -> None:
-    """Refuse files of another lake: two in one place would delete each other's."""
+    """Refuse files of another lake: two lakes in one place would delete each other's files."""
     record = None if catalog is None else tables.read_lake(catalog)
     if record is None or record.lake_id != owner[0]:
         raise StorageError(
@@ -424,7 +423,7 @@ def _probe(files: Storage) -> None:
 
 @contextmanager
 def removed_after_failure(directories: list[str]) -> Iterator[None]:
-    """Directories that are made within, and are still empty, go if it fails."""
+    """Remove directories created in the block that are still empty if the block fails."""
     missing = []
     for directory in directories:
         while not os.path.lexists(directory) and directory not in missing:

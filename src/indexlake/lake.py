@@ -92,7 +92,7 @@ class Lake(LakeDefinitions):
         self._new = new
         self._pid = os.getpid()
         self._closed = False
-        self._clock: Callable[[], int] = clock or self._now  # measures ages; tests move it
+        self._clock: Callable[[], int] = clock or self._now  # measures ages; replaced in tests
         self._files = OpenFiles(storage)
         self._remembered = Remembered()
         self._row_ids = RowIdAllocator(catalog)
@@ -120,20 +120,20 @@ class Lake(LakeDefinitions):
         self._pressure = pressure_of(
             hot, self._hot_bytes, self._turns.timeout, lambda: self._maintenance.ask_for_checkpoint()
         )
-        self._readings = readings  # first: who reads by them sees what is committed by the other
+        self._readings = readings  # set first: readers must see what the new committer commits
         self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
 
     @property
     def _own_places(self) -> tuple[str, ...]:
-        """The catalog and the redo log, where they are local."""
+        """The catalog and the redo log, if they are local."""
         places = [] if "://" in self.catalog.location else [self.catalog.location]
         if self._log_place is not None:
-            with suppress(IndexLakeError):  # it has none
+            with suppress(IndexLakeError):  # it has no redo log
                 places.append(self._log_place(HotSpec()).folder or "")
         return tuple(filter(None, places))
 
     def _after_conversion(self, error: ConvertedError, readings: Readings) -> Readings:
-        """The readings to go on with, if this very handle converted the lake."""
+        """Return the readings to continue with if this handle itself converted the lake; otherwise raise."""
         with self._converting:
             if self._readings is readings:
                 raise error
@@ -237,7 +237,7 @@ class Lake(LakeDefinitions):
                     raise
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
-        """One statement, one commit; if it loses, it is run again at the new snapshot."""
+        """Commit one statement by itself, running it again at the new snapshot if it loses."""
         if token is not None:
             done = self._readings.token_result(token)
             if done is not None:
@@ -392,7 +392,7 @@ class Lake(LakeDefinitions):
     # ------------------------------------------------------------ for the other modules
 
     def _now(self) -> int:
-        """The lake's time."""
+        """Return the lake's time."""
         return commits.lake_time(self.catalog)
 
     def _encoder(self, state: TableState) -> RowEncoder:

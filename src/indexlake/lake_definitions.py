@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class LakeDefinitions:
-    """The part of ``Lake`` that deals with them."""
+    """The part of ``Lake`` that deals with definitions."""
 
     def _as_lake(self) -> Lake:
         from indexlake.lake import Lake
@@ -51,7 +51,7 @@ class LakeDefinitions:
         change = CreateNamespace(name, exist_ok)
         self._define(change, "create namespace")
         for namespace_id in change.found:
-            with suppress(IndexLakeError):  # whoever writes the first file makes it too
+            with suppress(IndexLakeError):  # it is also created with the first file
                 lake.storage.make_dir(namespace_folder(namespace_id))
 
     def namespaces(self) -> list[str]:
@@ -144,7 +144,7 @@ class LakeDefinitions:
         )
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]
-        self._gone(change.replaced)
+        self._forget_tables(change.replaced)
         table = Table(lake, table_id, full_name)
         if new and layout == "clustered":
             publish_meta(lake, table_id)
@@ -159,15 +159,15 @@ class LakeDefinitions:
         return table if made_as == table_name else self._take_name(table, f"{namespace}.{table_name}")
 
     def _take_name(self, table: Table, name: str) -> Table:
-        """The table, renamed; a table that had this name until now ends with this commit."""
+        """Rename a table, ending any table that has the new name in the same commit."""
         lake = self._as_lake()
         change = AlterTable(table._table_id, table._name, (RenameTable(name),), replace=True)
         self._define(change, "create table")
-        self._gone([table._table_id, *change.replaced])
+        self._forget_tables([table._table_id, *change.replaced])
         return Table(lake, table._table_id, name)
 
-    def _gone(self, table_ids: Sequence[int]) -> None:
-        """Forget what is known about these tables."""
+    def _forget_tables(self, table_ids: Sequence[int]) -> None:
+        """Forget everything cached about these tables."""
         lake = self._as_lake()
         for table_id in table_ids:
             publish_meta(lake, table_id)
@@ -214,7 +214,7 @@ class LakeDefinitions:
                 return
             raise
         self._define(DropTable(table._table_id, table.name), "drop table")
-        self._gone([table._table_id])
+        self._forget_tables([table._table_id])
 
     def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
         """Change a table's layout to ``"clustered"`` or ``"heap"`` while others read and write it."""

@@ -63,7 +63,7 @@ def restore(
     if not opening.persistent:
         raise SchemaError("A lake is restored into a folder or postgresql://…, not into memory.")
     with removed_after_failure([] if opening.folder is None else [opening.folder]):
-        catalog = opening.there(create=True)
+        catalog = opening.existing_catalog(create=True)
         try:
             if catalog is not None and tables.read_lake(catalog) is not None:
                 raise tables.there_is_a_lake(catalog.location)
@@ -87,7 +87,7 @@ def restore(
 
 
 def _check_lost(files: Storage, found: LostCatalog) -> None:
-    """Refuse if the catalog is where a lake in a folder has it."""
+    """Refuse to restore if the catalog still exists at the usual place of a lake in a folder."""
     place = os.path.join(os.path.dirname(files.root), CATALOG_FILE)
     if not files.is_local or not os.path.exists(place):
         return
@@ -100,7 +100,7 @@ def _check_lost(files: Storage, found: LostCatalog) -> None:
         finally:
             catalog.close()
     except IndexLakeError:
-        return  # it cannot be read: lost
+        return  # it cannot be read, so it is lost
     if record is not None and record.lake_id == found.lake_id:
         raise AlreadyExistsError(
             f"The catalog of these files is not lost: it is {place}. Two catalogs would destroy each other's files. "

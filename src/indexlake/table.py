@@ -95,7 +95,7 @@ class Table(TableDefinition, Result):
     def name(self) -> str:
         """The current name, or the name at the snapshot that this handle is fixed to."""
         if self._snapshot is None and self._tx is None:
-            with suppress(IndexLakeError):  # of a lake that is closed: the last name known
+            with suppress(IndexLakeError):  # if the lake is closed, the last known name is returned
                 self._state()
         return self._name
 
@@ -162,7 +162,7 @@ class Table(TableDefinition, Result):
     # ------------------------------------------------------------ reading
 
     def _reading(self, kept: int | None = None) -> OpenReading:
-        """The table as this handle sees it; ``kept`` is a snapshot chosen earlier."""
+        """Open the table as this handle sees it; ``kept`` is a snapshot chosen earlier."""
         if self._tx is not None:
             self._tx._check()
             return self._tx.reading(self._table_id)
@@ -289,7 +289,7 @@ class Table(TableDefinition, Result):
         """The rows with those primary keys that exist, in no particular order."""
         self._lake._check()
         many = isinstance(keys, Iterable) and not isinstance(keys, str | bytes | Mapping)
-        given = list(keys) if many else keys  # before the read transaction: it may be anybody's code
+        given = list(keys) if many else keys  # before the read transaction, because an iterable may run arbitrary code
         with self._reading() as reading:
             wanted = encoded_keys(reading.schema, given, self._name)
             rows = rows_by_keys(reading, self._lake, wanted) if wanted else ()
@@ -373,7 +373,7 @@ class Table(TableDefinition, Result):
 
     def _reaching(self, rows: Any) -> Any:
         """The rows; files in the lake's own bucket are reached with the lake's own options."""
-        if isinstance(rows, dict | Mapping):
+        if isinstance(rows, (dict, Mapping)):
             return rows
         from indexlake.sources.files import reaching
 

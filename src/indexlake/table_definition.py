@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TableDefinition:
-    """The part of ``Table`` that deals with it."""
+    """The part of ``Table`` that changes its definition."""
 
     def _as_table(self) -> Table:
         from indexlake.table import Table

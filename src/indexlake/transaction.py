@@ -33,9 +33,9 @@ class Transaction:
         self._thread = threading.get_ident()
         self._base = base
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
-        self.reads_anew = False  # it lost: what is cached may be why
+        self.reads_anew = False  # it lost before, perhaps because of cached state
         self._pin: Pin | None = None
-        self.watching: ChangedRows | None = None  # is told of each change before it is made
+        self.watching: ChangedRows | None = None  # notified of each change before it is made
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
         self.state = "open"
@@ -123,7 +123,7 @@ class Transaction:
             self._pin = None
 
     def reading(self, table_id: int) -> OpenReading:
-        """A table at the transaction's snapshot, with its own writes."""
+        """Open a table at the transaction's snapshot, with its own writes."""
         return self._lake._readings.open(table_id, self._choose)
 
     def _choose(self, state: TableState) -> tuple[int, TableWrites | None]:
@@ -139,9 +139,9 @@ class Transaction:
         return self._base, self.own_writes(state.table.table_id)
 
     def state_to_write(self, table_id: int) -> TableState:
-        """A state to insert with: the cached one will do, what it misses is checked at the commit.
+        """Return a state to insert with; a cached one is enough, because the commit checks what it misses.
 
-        A transaction that has its snapshot already writes with the columns of that snapshot.
+        A transaction that already has its snapshot writes with the columns of that snapshot.
         """
         known = self.write_set.tables.get(table_id)
         if known is not None:
@@ -155,7 +155,7 @@ class Transaction:
         return state.as_of(self._base)
 
     def is_outdated(self, state: TableState) -> bool:
-        """Whether a statement was made for columns that the table no longer has."""
+        """Return whether a statement was made for columns that the table no longer has."""
         if not self.write_set.single:
             return False
         newest = self._lake._readings.latest(state.table.table_id)

@@ -6,12 +6,14 @@ import math
 import operator
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from indexlake.blocks import prune
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.block_index import BlockIndex
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
@@ -62,6 +64,8 @@ def record(number: int, rows: Sequence[Row] = (), columns: Sequence[str] = (), *
         "min_snapshot": 1,
         "max_snapshot": 1,
         "column_stats": stats,
+        "first_key": None,
+        "last_key": None,
         "checksum": b"",
         "partition_id": None,
         "schema_snapshot": 1,
@@ -195,6 +199,7 @@ def test_blocks_without_statistics_of_a_column_are_kept() -> None:
 
 
 @settings(max_examples=150, deadline=None)
+@patch.object(prune, "_AT_ONCE", 2)  # so that a few blocks are several portions
 @given(blocks, st.sampled_from(sorted(TYPES)), st.sets(st.integers(0, 5)))
 def test_a_column_without_nulls_has_none_in_any_of_the_blocks(
     contents: list[tuple[list[Row], list[str]]], column: str, chosen: set[int]

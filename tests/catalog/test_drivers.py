@@ -125,6 +125,17 @@ def test_a_query_that_is_asked_again_gives_what_is_there_now(connect: Opener) ->
     add(other, 4)
     with one.read() as r:
         assert r.rows_again(*again) == [(3,)]
+        add(other, 5)
+        assert r.rows_again(*again) == [(3,)], "the state that the transaction reads"
+    with one.read() as r:
+        assert r.rows_again(*again) == [(4,)]
+    with one.transaction() as tx:
+        tx.execute("insert into t (k) values (6)")
+        tx.rollback()
+    add(other, 7)
+    with one.read() as r:
+        add(other, 8)
+        assert r.rows_again(*again) == r.rows(*again), "one state, whenever the transaction began to read it"
 
 
 def test_a_transaction_that_is_not_committed_leaves_nothing(catalog: Any) -> None:

@@ -45,7 +45,7 @@ CASES: list[tuple[str, Any, str]] = [
     ),
     ("zzz = 1", None, 'there is no column "zzz". The columns are: id, Total, name, day, tags, raw, st (in `zzz = 1`)'),
     ("id = = 1", None, "cannot parse `id = = 1`: "),
-    ("id = 1; id = 2", None, "`id = 1; id = 2` holds several expressions; give one"),
+    ("id = 1; id = 2", None, "`id = 1; id = 2` contains several expressions; give one"),
     ("select 1", None, "give only the condition, without `select` (in `select 1`)"),
     (" WHERE id = 1", None, "give only the condition, without `WHERE`"),
     ("name = 'it's'", None, "cannot parse `name = 'it's'`: a quote is never closed; inside quotes, write ' as ''"),
@@ -102,7 +102,7 @@ CASES: list[tuple[str, Any, str]] = [
     ("1 < id < 3", None, "comparisons are not chained; write `a < b and b < c` (in `1 < id < 3`)"),
     ("count(*) > 1", None, "an expression does not support `COUNT(*)`"),
     ("[1, 'a'][1] = 1", None, "'a' cannot be read as INTEGER"),
-    ("{'a': 1, 'A': 2} is null", None, "a struct has two fields of one name"),
+    ("{'a': 1, 'A': 2} is null", None, "a struct has two fields with the same name"),
     ("cast(id as json)", None, "a cast to JSON is not supported"),
     ("cast(id as date)", None, 'there is no cast from column "id" (BIGINT) to DATE'),
     (

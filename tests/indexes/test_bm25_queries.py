@@ -272,9 +272,9 @@ def test_columns_are_checked() -> None:
     number = Field(2, "size", pa.int64(), True)
     large = Field(3, "body", pa.large_string(), True)
     assert define(large)["tokenizer"] == "words"
-    with pytest.raises(SchemaError, match="Column 'size' is of type int64; a bm25 index is on a column of text"):
+    with pytest.raises(SchemaError, match="Column 'size' is of type int64; a bm25 index needs a column of text"):
         define(number)
-    with pytest.raises(SchemaError, match=r"is on one column, not on 2\. Make an index for each"):
+    with pytest.raises(SchemaError, match=r"covers one column, not 2\. Create an index for each"):
         define(FIELD, large)
     with pytest.raises(SchemaError, match="An index of kind bm25 cannot be unique"):
         define(unique=True)

@@ -154,7 +154,7 @@ def test_headers_that_cannot_be_are_refused() -> None:
         (data[:100], "shorter than its header"),
         (b"", "shorter than its header"),
         (b"x" + data[1:], "does not start like a full-text segment"),
-        (data[:8] + b"\x63" + data[9:], "version 99, this release reads version 1"),
+        (data[:8] + b"\x63" + data[9:], "version is 99, and this release reads version 1"),
         (data[:-64], "sections do not fit together"),
         (data[:16] + b"\x09" + data[17:], "sections do not fit together"),
     ):

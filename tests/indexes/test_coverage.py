@@ -420,7 +420,7 @@ def test_verify_finds_links_to_segments_without_record_or_with_another_number_of
         tx.execute("update indexlake_data_file set record_count = 19 where data_file_id = ?", (three[0].data_file_id,))
         tx.commit()
     damages = {(p.path, p.what) for p in lake.pipeline().verify().problems}
-    rows_differ = f"covers another number of rows than {three[0].path} has"
+    rows_differ = f"covers a different number of rows than {three[0].path} has"
     assert damages == {(three[0].path, "holds 20 rows; its record says 19"), (path, rows_differ)}
     with lake.catalog.transaction() as tx:
         tx.execute("delete from indexlake_index_file where relative_path = ?", (path,))

@@ -77,7 +77,7 @@ def test_numbers_may_be_of_numpy(storage: Storage) -> None:
 
 
 def test_two_columns_are_refused() -> None:
-    with pytest.raises(SchemaError, match=r"on one column of vectors, not on 2\. Make an index for each"):
+    with pytest.raises(SchemaError, match=r"covers one column of vectors, not 2\. Create an index for each"):
         define(VECTOR, VECTOR)
 
 

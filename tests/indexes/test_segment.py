@@ -226,7 +226,7 @@ def test_another_file_or_a_newer_version_is_refused(storage: Storage, tmp_path: 
     newer = good[:8] + (9).to_bytes(2, "little") + good[10:]
     for name, contents, message in (
         ("text", b"hello" * 100, "does not start like a key segment"),
-        ("newer", newer, "of version 9, this release reads versions 1 and 2"),
+        ("newer", newer, "version is 9, and this release reads versions 1 and 2"),
         ("tiny", b"ILKEYSEG", "shorter than its header"),
     ):
         with storage.create_file(name) as file:
@@ -237,7 +237,7 @@ def test_another_file_or_a_newer_version_is_refused(storage: Storage, tmp_path: 
 
 def test_keys_of_another_kind_are_refused(storage: Storage) -> None:
     _, of_ints = build(storage, some_keys("int", 100))
-    with pytest.raises(CorruptionError, match="keys of another kind"):
+    with pytest.raises(CorruptionError, match="keys of a different kind"):
         of_ints.find_many(KeyColumn.from_keys([b"x"], ints=False))
 
 

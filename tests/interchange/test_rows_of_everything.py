@@ -117,7 +117,7 @@ def test_a_parquet_file_appears_whole_or_not_at_all(lake, tmp_path: Path):
     assert pq.read_metadata(path).num_rows == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["lake", "out.parquet"]
     with pytest.raises(
-        il.NotFoundError, match=r"There is no folder .*missing'? to write 'x.parquet' to\. Make it first\."
+        il.NotFoundError, match=r"There is no folder .*missing'? to write 'x.parquet' to\. Create it first\."
     ):
         t.to_parquet(tmp_path / "missing" / "x.parquet")
     with pytest.raises(il.AlreadyExistsError, match="is a folder"):

@@ -99,8 +99,8 @@ def test_partitions_are_split_when_the_table_asks_for_smaller_ones(lake: il.Lake
 def block(number: int, of: int, found: list[int], role: Any) -> BlockRecord:
     first, last = (key.to_bytes(8, "big") for key in (found[0], found[-1]))
     return BlockRecord(
-        number, 1, f"{number}", "ipc", role, "key", 0, len(found), b"", 0, 0, 0, 0, b"", b"", of, 0, 0, None, 0,
-        first, last,
+        number, 1, f"{number}", "ipc", role, "key", 0, len(found), b"", 0, 0, 0, 0, b"", of, 0, 0, None, 0,
+        first, last, b"",
     )  # fmt: skip
 
 

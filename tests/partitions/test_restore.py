@@ -238,7 +238,7 @@ def test_rules_of_rows_come_back_and_the_sequences_that_they_call_are_named_as_l
     lake.sql("insert into t (v) values (5), (6)")
     lake.pipeline().dump()
     new, result = restored(lake, tmp_path)
-    assert "no table: views, macros, sequences, named types" in str(result)
+    assert "not a table: views, macros, sequences, named types" in str(result)
     with new:
         with pytest.raises(il.ConstraintError, match="v > 0"):
             new.sql("insert into t (id, v) values (3, -1)")

@@ -209,7 +209,7 @@ def test_a_meta_file_that_is_damaged(lake: il.Lake, t: il.Table):
     assert (named is not None, path.name in str(named), "checksum does not match" in what) == (True, True, True)
     path.write_bytes(b"nothing of ours")
     ((named, what),) = damages(lake)
-    assert (path.name in str(named), what) == (True, "is damaged: it does not begin as a meta file")
+    assert (path.name in str(named), what) == (True, "is damaged: it does not start like a meta file")
 
 
 def test_a_meta_file_that_differs_from_the_catalog(lake: il.Lake, t: il.Table):
@@ -234,7 +234,7 @@ def test_a_meta_file_of_a_snapshot_that_is_not_there(lake: il.Lake, t: il.Table)
     meta = replace(read_meta(lake.storage, str(path.relative_to(lake.storage.root))), snapshot=10**6)
     path.write_bytes(meta_to_bytes(meta)[1])
     ((_, what),) = damages(lake)
-    assert what == f"tells about snapshot {10**6}; the newest is {lake.snapshot_id}"
+    assert what == f"describes snapshot {10**6}; the newest is {lake.snapshot_id}"
 
 
 def test_a_meta_file_that_names_other_files(lake: il.Lake, t: il.Table):

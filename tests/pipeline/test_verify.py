@@ -113,7 +113,7 @@ def test_a_wrong_count_in_the_catalog(lake, t):
     sql(lake, "update indexlake_data_file set record_count = 49 where data_file_id = ?", block.data_file_id)
     assert damages(lake) == {
         (block.path, "holds 50 rows; its record says 49"),
-        (segment_of(lake, t, block), f"covers another number of rows than {block.path} has"),
+        (segment_of(lake, t, block), f"covers a different number of rows than {block.path} has"),
     }
 
 

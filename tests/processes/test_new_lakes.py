@@ -137,7 +137,7 @@ def test_an_unused_lake_on_the_wrong_storage_says_how_to_begin_again(s3: S3Serve
     catalog = SqliteCatalog(str(folder / "catalog.sqlite"))
     tables.create_lake(catalog, {"hot": "inline", "storage": wrong}, 0)
     catalog.close()
-    advice = "No table was ever made in this lake.*delete .*catalog.sqlite and the files beside it"
+    advice = "No table was ever created in this lake.*delete .*catalog.sqlite and the files beside it"
     with pytest.raises(il.StorageError, match=f"NoSuchBucket.*{advice}"):
         il.connect(folder, storage_options=s3.options)
     with pytest.raises(il.SchemaError, match=f"leave storage= out.*{advice}"):

@@ -124,7 +124,7 @@ class Trial:
             by = [(name, direction) for name in self.names]
             expected = plainly_sorted(rows, by)
             scan = t.scan(order_by=by)
-            assert "as the blocks lie, no sort" in str(scan.explain())
+            assert "in block order, no sort" in str(scan.explain())
             assert scan.to_pylist() == expected
             most, start = self.chance.randrange(1, 40), self.chance.randrange(30)
             assert t.scan(order_by=by, limit=most, offset=start).to_pylist() == expected[start : start + most]
@@ -215,9 +215,9 @@ def orders(lake: il.Lake, rows: int = 1000, **config: Any) -> il.Table:
 @pytest.mark.parametrize(
     ("by", "text"),
     [
-        ("id", "id asc: as the blocks lie, no sort"),
-        (("id", "desc"), "id desc: as the blocks lie, no sort"),
-        (["id", "v"], "id asc: as the blocks lie, no sort"),
+        ("id", "id asc: in block order, no sort"),
+        (("id", "desc"), "id desc: in block order, no sort"),
+        (["id", "v"], "id asc: in block order, no sort"),
         ("v", "v asc: sorted"),
         (["v", "id"], "v asc, id asc: sorted"),
         (ROW_ID, f"{ROW_ID} asc: sorted"),
@@ -230,7 +230,7 @@ def test_explain_says_where_the_order_comes_from(lake: il.Lake, by: Any, text: s
 def test_explain_names_what_is_sorted_first(lake: il.Lake) -> None:
     t = orders(lake)
     t.insert([{"id": -n, "v": 0} for n in range(1, 4)])
-    assert t.scan(order_by="id").explain().order == "id asc: as the blocks lie, no sort but of 3 hot rows, merged in"
+    assert t.scan(order_by="id").explain().order == "id asc: in block order, no sort except of 3 hot rows, merged in"
     assert t.scan().explain().order is None
 
 
@@ -241,7 +241,7 @@ def test_mixed_directions_are_sorted(lake: il.Lake) -> None:
     by = [("a", "asc"), ("b", "desc")]
     assert t.scan(order_by=by).explain().order == "a asc, b desc: sorted"
     assert t.scan(order_by=by).to_pylist() == plainly_sorted(t.scan().to_pylist(), by)
-    assert t.scan("a = 1", order_by=by).explain().order == "a desc, b desc: as the blocks lie, no sort"
+    assert t.scan("a = 1", order_by=by).explain().order == "a desc, b desc: in block order, no sort"
     assert t.scan("a = 1", order_by=by).to_pylist() == plainly_sorted(t.scan("a = 1").to_pylist(), by)
 
 
@@ -390,6 +390,6 @@ def test_blocks_from_before_the_table_was_clustered_are_sorted_and_merged_in(lak
     t.delete("id < 100")
     for view, expected in ((t, range(100, 500)), (t.at(before), range(500))):
         scan = view.scan(order_by=("id", direction))
-        assert scan.explain().order.startswith(f"id {direction}: as the blocks lie, no sort")
+        assert scan.explain().order.startswith(f"id {direction}: in block order, no sort")
         assert [row["id"] for row in scan] == sorted(expected, reverse=direction == "desc")
-    assert scan.explain().order.endswith("but of 1 block, merged in")
+    assert scan.explain().order.endswith("except of 1 block, merged in")

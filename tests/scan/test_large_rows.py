@@ -215,14 +215,14 @@ def test_a_value_that_no_column_holds_is_an_error_at_the_insert(
             with pytest.raises(il.ConstraintError) as caught:
                 t.insert(rows)
             assert str(caught.value).startswith("Column 'data': a value takes 60,")
-            assert "and 50,000 is the most. Store it in pieces, or outside the table." in str(caught.value)
+            assert "the limit is 50,000. Store it in pieces, or outside the table." in str(caught.value)
             assert caught.value.column == "data"
         assert len(t) == 1
 
 
 def test_a_default_is_small(tmp_path: Path) -> None:
     with il.connect(tmp_path / "lake", automatic=False) as lake:
-        with pytest.raises(il.SchemaError, match="default of column 'text' takes 20,000 bytes, and 16,384 is the most"):
+        with pytest.raises(il.SchemaError, match="default of column 'text' takes 20,000 bytes; the limit is 16,384"):
             lake.create_table("t", SCHEMA, defaults={"text": "x" * 20_000})
         t = lake.create_table("t", SCHEMA, defaults={"text": "x" * 16_384})
         with pytest.raises(il.SchemaError, match="default of column 'more' takes 20,000 bytes"):
@@ -271,6 +271,6 @@ def test_more_than_two_gigabytes_in_one_column(tmp_path: Path) -> None:
         lake.pipeline(runner="threads").compact()
         assert len(u) == 3
         assert {b.column("data")[0].as_py()[:1] for b in u.scan().to_batches()} == {b"\0", b"\1", b"\2"}
-        with pytest.raises(il.ConstraintError, match=r"Column 'data': .*2,147,483,647 is the most"):
+        with pytest.raises(il.ConstraintError, match=r"Column 'data': .*the limit is 2,147,483,647"):
             u.insert({"id": 9, "data": bytes(2**31)})
         assert len(u) == 3

@@ -59,7 +59,7 @@ def test_numbers_are_those_of_duckdb(module_lake: il.Lake, spark: Any) -> None:
         ("u // 2", "// is for integers"),
         ("i // 2.5", "// is for integers"),
         ("f // 2", "// is for integers"),
-        ("i << 31", "<< drops bits that do not fit in Spark. Use engine='duckdb'."),
+        ("i << 31", "In Spark, << drops bits that do not fit. Use engine='duckdb'."),
         ("i >> 33", ">> drops bits"),
         ("bit_count(i)", "bit_count gives a different result in Spark"),
         ("factorial(30)", "factorial gives a different result"),

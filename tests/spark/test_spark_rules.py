@@ -60,7 +60,7 @@ def test_enums_sequences_and_macros(lake: il.Lake, spark: Any) -> None:
     load = lake.pipeline(spark=spark).load
     with pytest.raises(il.ConstraintError, match="m_enum"):
         load(frame(spark, 20).selectExpr("id", "'b' as m", "id as n"), "e")
-    with pytest.raises(il.OwnershipError, match=r"'main\.s' gives no numbers to a task.*Name the column"):
+    with pytest.raises(il.OwnershipError, match=r"'main\.s' cannot give numbers to a task.*Name the column"):
         load(frame(spark, 20).selectExpr("id", "'a' as m"), "e")
     assert len(lake.table("e")) == 0
     load(frame(spark, 20).selectExpr("id", "if(id < 5, 'z', 'a') as m", "id * 10 as n"), "e")

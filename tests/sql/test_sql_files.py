@@ -33,7 +33,7 @@ def test_files_of_an_object_store(s3: S3Server, tmp_path: Path) -> None:
             sums = lake.sql(f"select k, count(*) from read_parquet('{place}/parts/**/*.parquet') group by k order by k")
             assert sums.fetchall() == [(1, 2), (2, 1)]
             assert sums.fetchall() == [(1, 2), (2, 1)], "a result can be read again"
-            with pytest.raises(il.StorageError, match="holds files already"):
+            with pytest.raises(il.StorageError, match="contains files already"):
                 lake.sql(f"copy t to '{place}/parts' (format parquet, partition_by (k))")
             lake.sql(f"copy (from t where k = 2) to '{place}/parts' (format parquet, partition_by (k), overwrite)")
             assert lake.sql(f"select count(*) from '{place}/parts/*/*.parquet'").scalar() == 1
@@ -174,7 +174,7 @@ def test_nothing_is_written_through_links_that_lead_elsewhere(tmp_path: Path) ->
         with pytest.raises(il.StorageError, match="SQL may not read or write"):
             lake.sql(f"copy t to '{inside}/parts' (format csv, partition_by (k), overwrite_or_ignore)")
         for option in ("filename_pattern '../../x'", "file_extension '/../../x'"):
-            with pytest.raises(il.ExpressionError, match="no slash"):
+            with pytest.raises(il.ExpressionError, match="cannot contain a slash"):
                 lake.sql(f"copy t to '{inside}/more' (format csv, per_thread_output, {option})")
         for name in ("own.csv", "fine.csv", "fine.csv"):
             assert lake.sql(f"copy t to '{inside}/{name}'").scalar() == 1

@@ -301,7 +301,7 @@ def test_a_hugeint_inside_a_struct_is_refused_by_its_name(module_lake: il.Lake, 
     module_lake.sql(f"create table {names} (st struct(a int))")
     for change in ("add column st.b hugeint", "alter column st.a type hugeint"):
         with pytest.raises(
-            SchemaError, match=r"'st.[ab]': a field of type HUGEINT cannot be added to a column that is there"
+            SchemaError, match=r"'st.[ab]': a field of type HUGEINT cannot be added to an existing column"
         ):
             module_lake.sql(f"alter table {names} {change}")
     assert module_lake.table(names).schema.field("st").type == pa.struct({"a": pa.int32()})

@@ -1,6 +1,6 @@
-"""How large a batch of rows may get: bounded by rows and by bytes, wherever rows are gathered, joined or cut.
+"""How large a batch of rows may get: limited by rows and by bytes, wherever rows are gathered, joined or cut.
 
-An Arrow column of text, bytes or lists holds at most 2 GiB, so a batch that is bounded by rows alone may be impossible
+An Arrow column of text, bytes or lists holds at most 2 GiB, so a batch that is limited by rows alone may be impossible
 to build.  Batches built here hold at most ``BATCH_BYTES``, or a single row.
 """
 
@@ -18,23 +18,26 @@ from indexlake.errors import ConstraintError
 BATCH_BYTES = 64 << 20
 
 JOINED_BYTES = 1 << 30
-"""Batches that are together no larger may be joined for a while, to be sorted for example."""
+"""Batches up to this size in total may be joined temporarily, for example to be sorted."""
 
 VALUE_BYTES = 2**31 - 1
-"""What one value may take, whatever its type: what 32-bit offsets hold."""
+"""The most bytes that a single value of any type may take: what 32-bit offsets allow."""
 
 _TURNED_ROWS = 256
+
+_REFERRING = frozenset([pa.lib.Type_DICTIONARY, pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW])
+"""Types of which several rows may have one value in memory: written out, they take more than their buffers."""
 
 Row = TypeVar("Row")
 
 
 def encoded_bytes(rows: Iterable[Iterable[Any]]) -> int:
-    """What the byte strings in encoded rows take."""
+    """Return the size of the byte strings in encoded rows."""
     return sum([len(value) for row in rows for value in row if type(value) is bytes])
 
 
 def column_chunks(columns: Sequence[Sequence[Any]], count: int, start: int = 0) -> Iterator[slice]:
-    """Slices of encoded columns, from ``start`` up to ``count``, that take at most ``BATCH_BYTES``, or are a row."""
+    """Yield slices of encoded columns, from ``start`` to ``count``, of at most ``BATCH_BYTES`` or a single row each."""
     part = slice(start, count)
     if count - start <= 1 or sum([encoded_bytes([column[part]]) for column in columns]) <= BATCH_BYTES:
         yield part
@@ -45,7 +48,7 @@ def column_chunks(columns: Sequence[Sequence[Any]], count: int, start: int = 0) 
 
 
 def python_bytes(rows: Iterable[Any]) -> int:
-    """About what Python values take: dicts and lists with what is in them."""
+    """Return the approximate size of Python values; dicts and lists count with their contents."""
     total = 0
     for value in rows:
         if isinstance(value, str | bytes):
@@ -58,7 +61,7 @@ def python_bytes(rows: Iterable[Any]) -> int:
 
 
 def row_chunks(rows: Iterable[Row], most: int, bytes_of: Callable[[Any], int] = encoded_bytes) -> Iterator[list[Row]]:
-    """Rows in lists of at most ``most`` rows and ``BATCH_BYTES``."""
+    """Yield rows in lists of at most ``most`` rows and ``BATCH_BYTES``."""
     source = iter(rows)
     chunk: list[Row] = []
     size, step = 0, 1
@@ -84,9 +87,9 @@ def row_chunks(rows: Iterable[Row], most: int, bytes_of: Callable[[Any], int] = 
 
 
 def row_columns(rows: Iterable[Sequence[Any]], most: int) -> Iterator[list[list[Any]]]:
-    """Encoded rows column by column, at most ``most`` of them and ``BATCH_BYTES`` at a time.
+    """Yield encoded rows as columns, at most ``most`` rows and ``BATCH_BYTES`` at a time.
 
-    A few rows are turned over at once: of many together, each value would have left the processor's caches.
+    Only a few rows are transposed at once: with many, each value would have left the processor's caches.
     """
     source = iter(rows)
     columns: list[list[Any]] = []
@@ -125,12 +128,15 @@ def _bytes_in(values: Sequence[Any]) -> int:
 
 
 def rows_of(row_bytes: int) -> int:
-    """How many rows of so many bytes a batch may have."""
+    """Return how many rows of this size a batch may have."""
     return max(1, BATCH_BYTES // max(1, row_bytes))
 
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most ``BATCH_BYTES`` each; a value that no column can hold is an error."""
+    """Yield the rows in batches of at most ``BATCH_BYTES`` each; a value that no column can hold is an error."""
+    if batch.get_total_buffer_size() <= BATCH_BYTES and not any(t.id in _REFERRING for t in batch.schema.types):
+        yield batch
+        return
     rows, size = batch.num_rows, batch_bytes(batch)
     if size > BATCH_BYTES and rows > 1:
         step = max(1, min(rows // 2, rows * BATCH_BYTES // size))
@@ -149,12 +155,12 @@ def _check_values(batch: pa.RecordBatch) -> None:
 
 
 def too_large(size: int) -> str:
-    """Why a value cannot be stored."""
-    return f"a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, or outside the table."
+    """Return why a value cannot be stored."""
+    return f"a value takes {size:,} bytes; the limit is {VALUE_BYTES:,}. Store it in pieces, or outside the table."
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
-    """What the values of a batch take when each is written out."""
+    """Return the size of a batch when every value is written out."""
     return sum(map(_array_bytes, batch.columns))
 
 
@@ -179,7 +185,7 @@ def _view_lengths(array: Any) -> Any:
 
 
 def _value_lengths(values: Any) -> Any:
-    """What each value of a dictionary takes."""
+    """Return the size of each value of a dictionary."""
     t, type = pa.types, values.type
     if t.is_string_view(type) or t.is_binary_view(type):
         return _view_lengths(values)

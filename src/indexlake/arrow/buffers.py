@@ -1,6 +1,6 @@
 """Arrow arrays as numpy values and back, bit for bit.
 
-Slices are honoured, null slots keep whatever bits they hold: callers carry the mask beside the values.
+Slices are respected.  Null slots keep whatever bits they hold, so callers carry the null mask alongside the values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 def chunks(array: Any) -> Iterator[Any]:
-    """The plain arrays of an array or chunked array."""
+    """Yield the plain arrays of an array or chunked array."""
     if isinstance(array, pa.ChunkedArray):
         yield from array.chunks
     else:
@@ -22,17 +22,17 @@ def chunks(array: Any) -> Iterator[Any]:
 
 
 def fields_of(type: Any) -> list[Any]:
-    """The fields inside a nested type, none inside another."""
+    """Return the fields inside a nested type; none for other types."""
     return [type.field(index) for index in range(type.num_fields)]
 
 
 def holds(type: Any, kind: Callable[[Any], bool]) -> bool:
-    """Whether a type is of some kind, or has one inside it that is."""
+    """Return whether a type, or one inside it, is of some kind."""
     return kind(type) or any(holds(field.type, kind) for field in fields_of(type))
 
 
 def parts_of(type: Any) -> list[Any]:
-    """The fields that a struct, a map (key and value) or a list consists of; none of another type."""
+    """Return the fields that a struct, a map (key and value) or a list consists of; none for other types."""
     t = pa.types
     if t.is_map(type):
         return [type.key_field, type.item_field]
@@ -41,7 +41,7 @@ def parts_of(type: Any) -> list[Any]:
 
 
 def with_parts(type: Any, parts: list[Any]) -> Any:
-    """The same kind of nested type, which consists of other fields."""
+    """Return the same kind of nested type with other fields."""
     t = pa.types
     if t.is_struct(type):
         return pa.struct(parts)
@@ -53,7 +53,7 @@ def with_parts(type: Any, parts: list[Any]) -> Any:
 
 
 def children_of(array: Any) -> list[Any]:
-    """The arrays inside a nested array, none inside another."""
+    """Return the arrays inside a nested array; none for other arrays."""
     t = pa.types
     if t.is_struct(array.type):
         return [array.field(index) for index in range(array.type.num_fields)]
@@ -63,7 +63,7 @@ def children_of(array: Any) -> list[Any]:
 
 
 def fixed_values(array: Any, dtype: npt.DTypeLike, per_row: int = 1) -> npt.NDArray[Any]:
-    """The values of a fixed-width array, without copying; ``per_row`` elements of ``dtype`` for each row."""
+    """Return the values of a fixed-width array, without copying; ``per_row`` elements of ``dtype`` for each row."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.empty(0, dtype)
@@ -72,7 +72,7 @@ def fixed_values(array: Any, dtype: npt.DTypeLike, per_row: int = 1) -> npt.NDAr
 
 
 def null_mask(array: Any) -> npt.NDArray[np.bool_] | None:
-    """True where the array is null; None when nothing is."""
+    """Return a mask that is true where the array is null, or None if nothing is."""
     if array.null_count == 0:
         return None
     mask: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
@@ -80,14 +80,14 @@ def null_mask(array: Any) -> npt.NDArray[np.bool_] | None:
 
 
 def validity(mask: npt.NDArray[np.bool_] | None) -> Any:
-    """The validity bitmap of a null mask, or None when nothing is null."""
+    """Return the validity bitmap of a null mask, or None if nothing is null."""
     if mask is None:
         return None
     return pa.py_buffer(np.packbits(~mask, bitorder="little"))
 
 
 def fixed_array(values: npt.NDArray[Any], type: Any, mask: npt.NDArray[np.bool_] | None, length: int) -> Any:
-    """A fixed-width array of ``type`` around the bytes of ``values``."""
+    """Return a fixed-width array of ``type`` around the bytes of ``values``."""
     data = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(type, length, [validity(mask), data])
 
@@ -95,7 +95,7 @@ def fixed_array(values: npt.NDArray[Any], type: Any, mask: npt.NDArray[np.bool_]
 def nested_array(
     type: Any, length: int, mask: npt.NDArray[np.bool_] | None, children: list[Any], offsets: Any = None
 ) -> Any:
-    """A list, fixed-size list, struct or map array of exactly ``type``: names, nullability and metadata."""
+    """Return a list, fixed-size list, struct or map array of exactly ``type``: names, nullability and metadata."""
     buffers = [validity(mask)]
     if offsets is not None:
         buffers.append(pa.py_buffer(np.ascontiguousarray(offsets)))
@@ -103,7 +103,7 @@ def nested_array(
 
 
 def python_ints(array: Any) -> list[int | None]:
-    """An int64 array as Python integers."""
+    """Return an int64 array as Python integers."""
     values: list[int | None] = fixed_values(array, np.int64).tolist()
     mask = null_mask(array)
     if mask is not None:
@@ -113,6 +113,6 @@ def python_ints(array: Any) -> list[int | None]:
 
 
 def python_bytes(array: Any) -> list[bytes | None]:
-    """A binary, large binary or fixed-size binary array as Python bytes."""
+    """Return a binary, large binary or fixed-size binary array as Python bytes."""
     values: list[bytes | None] = array.to_numpy(zero_copy_only=False).tolist()
     return values

@@ -1,4 +1,4 @@
-"""``pyarrow.compute``, loaded when the first kernel is called: importing it is a good part of ``import indexlake``.
+"""``pyarrow.compute``, loaded when the first kernel is called: importing it takes a good part of ``import indexlake``.
 
 Use it in its place: ``from indexlake import kernels as pc``.
 """

@@ -1,1 +1,1 @@
-"""Blocks: immutable columnar files, their catalog records, and what finds rows in them."""
+"""Blocks: immutable columnar files, their catalog records, and how to find rows in them."""

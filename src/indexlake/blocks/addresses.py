@@ -1,7 +1,7 @@
 """Addresses: which row is at which position of a block, and back.
 
 In a block ordered by row id, the position of a row is the rank of its id, and the block's record has all ids
-(`RowIds`).  A block in another order stores its row ids in a column, which has to be read.
+(`RowIds`). A block in another order stores its row ids in a column, which has to be read.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ Ints = npt.NDArray[np.int64]
 
 
 class Addresses(Protocol):
-    """Of one block.  Immutable, and safe to share between threads."""
+    """The addresses of one block. Immutable, and safe to share between threads."""
 
     def row_id_at(self, position: int) -> int: ...
     def row_ids_at(self, positions: npt.ArrayLike) -> Ints: ...
     def positions_of(self, row_ids: npt.ArrayLike) -> Ints:
-        """The position of each row id, -1 where it is not in the block."""
+        """Return the position of each row id, -1 for ids that are not in the block."""
         ...
 
 
 ranked = lru_cache(4096)(RowIds.from_bytes)
-"""The addresses of a block ordered by row id, from the ``row_ids`` of its record."""
+"""Returns the addresses of a block ordered by row id, from the ``row_ids`` of its record."""
 
 
 class LookedUp:
     """The addresses of a block in any order, from its row ids by position."""
 
     def __init__(self, row_ids: Ints, *, ready: bool = False) -> None:
-        """``ready``: for those who must not wait when they ask for positions."""
+        """``ready``: prepare look-ups of positions now, for callers that must not wait later."""
         self._row_ids = row_ids
         if ready:
             _ = self._order
@@ -60,7 +60,7 @@ class LookedUp:
 
 
 class Noted:
-    """Some rows of a block: where they lie was found out, and is remembered in case they move."""
+    """The positions of some rows of a block, remembered in case the rows move."""
 
     def __init__(self, positions: Ints, row_ids: Ints) -> None:
         order = np.argsort(positions, kind="stable")
@@ -72,5 +72,5 @@ class Noted:
         )
 
     def row_ids_at(self, positions: npt.ArrayLike) -> Ints:
-        """Of positions that are among them."""
+        """Return the row ids at positions that are among those remembered."""
         return self._row_ids[np.searchsorted(self._positions, np.asarray(positions).astype(np.int64, copy=False))]

@@ -1,10 +1,10 @@
-"""The block index: which blocks may hold what is asked for, by snapshot, row id or column statistics.
+"""The block index: which blocks may hold certain rows, by snapshot, row id or column statistics.
 
-Everything is answered by a few vectorised comparisons over columnar arrays, so the cost hardly grows with
-the number of blocks that do not qualify.  The arrays of a column are built when it is first asked for and
-carried over to the next index when blocks come and go.  An index is immutable, and threads may share it.
+A few vectorised comparisons over columnar arrays answer everything, so the cost hardly grows with the number of blocks
+that do not qualify. The arrays of a column are built on first use and carried over to the next index when blocks come
+and go. An index is immutable, and threads may share it.
 
-Pruning never drops a block that may hold a matching row: what is not known counts as a match.
+Pruning never drops a block that may hold a matching row: missing statistics count as a match.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOREVER = np.iinfo(np.int64).max
 
 
 class BlockIndex:
-    """An ordered collection of block records.  Masks and indices refer to that order."""
+    """An ordered collection of block records. Masks and indices refer to that order."""
 
     def __init__(self, records: Iterable[BlockRecord] = ()) -> None:
         self.records: tuple[BlockRecord, ...] = tuple(records)
@@ -44,23 +44,24 @@ class BlockIndex:
 
     @cached_property
     def changed_in(self) -> int:
-        """The newest commit that wrote a record of a block; -1: there are none."""
+        """The newest commit that wrote a record of a block; -1 if there are none."""
         return int(self.numbers("changed_in").max()) if self.records else -1
 
     def record(self, data_file_id: int) -> BlockRecord | None:
-        """The record of a block, or None if it is not in the index."""
         index = self.index_of(data_file_id)
         return None if index is None else self.records[index]
 
     def index_of(self, data_file_id: int) -> int | None:
-        """Where in the order a block is, or None."""
+        """Return the index of a block in the order, or None."""
         if self._by_id is None:
             self._by_id = {record.data_file_id: index for index, record in enumerate(self.records)}
         return self._by_id.get(data_file_id)
 
     def indices_of(self, data_file_ids: Sequence[int]) -> npt.NDArray[np.intp] | None:
-        """Where in the order many blocks are; None: not all of them are there."""
+        """Return the indices of blocks in the order, or None if any of them is missing."""
         known, wanted = self.numbers("data_file_id"), np.array(data_file_ids, np.int64)
+        if np.array_equal(known, wanted):
+            return np.arange(len(known))  # of a scan of everything
         order = np.argsort(known, kind="stable")
         found = np.searchsorted(known, wanted, sorter=order)
         if len(wanted) and (found.max() == len(known) or (known[order[found]] != wanted).any()):
@@ -68,9 +69,9 @@ class BlockIndex:
         return order[found]
 
     def with_blocks(self, added: Sequence[BlockRecord], removed_ids: Collection[int] = ()) -> BlockIndex:
-        """An index without the removed blocks and with the added ones at the end.
+        """Return an index without the removed blocks and with the added ones at the end.
 
-        An added block replaces the one of the same id.
+        An added block replaces the one with the same id.
         """
         kept = self.without(added, removed_ids)
         new = BlockIndex()
@@ -95,12 +96,12 @@ class BlockIndex:
         return new
 
     def without(self, added: Sequence[BlockRecord], removed_ids: Collection[int] = ()) -> Mask:
-        """The blocks that are neither removed nor replaced by an added one."""
+        """Return a mask of the blocks that are neither removed nor replaced by an added one."""
         gone = {*removed_ids, *(record.data_file_id for record in added)}
         return ~np.isin(self.numbers("data_file_id"), np.fromiter(gone, np.int64, len(gone)))
 
     def numbers(self, name: str) -> npt.NDArray[np.int64]:
-        """One integer field of all records as an array; None, as in a live `end_snapshot`, is the highest."""
+        """Return one integer field of all records as an array; None, as in a live `end_snapshot`, is the maximum."""
         array = self._numbers.get(name)
         if array is None:
             values: Iterable[int | None] = map(attrgetter(name), self.records)
@@ -111,37 +112,37 @@ class BlockIndex:
         return array
 
     def visible_at(self, snapshot_id: int, among: npt.NDArray[np.intp] | None = None) -> Mask:
-        """The blocks that a reader at a snapshot reads; of all, or of those with some indices."""
+        """Return a mask of the blocks that a reader at a snapshot reads, among all or among those with some indices."""
         begin, end = self.numbers("begin_snapshot"), self.numbers("end_snapshot")
         if among is not None:
             begin, end = begin[among], end[among]
         return (begin <= snapshot_id) & (end > snapshot_id)
 
     def with_row_id(self, row_id: int) -> npt.NDArray[np.intp]:
-        """The indices of blocks whose row-id bounds include a row id."""
+        """Return the indices of blocks whose row-id bounds include a row id."""
         return np.flatnonzero((self.numbers("min_row_id") <= row_id) & (self.numbers("max_row_id") >= row_id))
 
     def candidates(self, test: Test, codecs: Mapping[str, Codec], snapshot_id: int) -> npt.NDArray[np.intp]:
-        """The indices of blocks that are visible at a snapshot and may hold a row that satisfies a test."""
+        """Return the indices of blocks that are visible at a snapshot and may hold a row that satisfies a test."""
         found = np.flatnonzero(self.prune(test, codecs))
         return found[self.visible_at(snapshot_id, found)]
 
     def prune(self, test: Test, codecs: Mapping[str, Codec]) -> Mask:
-        """The blocks that may hold a row that satisfies a test, by their column statistics.
+        """Return a mask of the blocks that may hold a row that satisfies a test, by their column statistics.
 
         Columns are named as in the statistics (`f<field_id>`); a column without codec is not used.
         """
         return prune(test, codecs, len(self.records), self._bounds_of)
 
     def may_hold_null(self, column: str, among: Sequence[int] | npt.NDArray[np.intp]) -> bool:
-        """Whether one of the blocks with these indices holds a null in a column, or nothing is known of it there."""
+        """Return whether any of these blocks holds a null in a column, or lacks statistics of it."""
         held = self._null_masks().get(column)
         if held is None:
             return bool(len(among))
         return bool(held.any() and held[np.asarray(among, np.intp)].any())
 
     def _null_masks(self) -> dict[str, Mask]:
-        """For each column, which blocks hold a null or know nothing of it; made for all columns at once."""
+        """Return, for each column, a mask of the blocks that hold a null or lack statistics of it."""
         if self._nulls is None:
             self._nulls = nulls_of([record.column_stats for record in self.records])
         return self._nulls

@@ -1,9 +1,9 @@
 """What was deleted from one block, by which commit.
 
-A `DeleteLog` is a value: `add` gives a new log and leaves the old one as it was.  Successive logs share one
-append-only history, so that adding the hundred-thousandth single delete costs as much as the first, and
-asking whether one position is deleted builds no bitmap.  The state at a snapshot is the union of the entries
-of commits up to it; entries of snapshot 0 hold at every snapshot.  Logs are safe to share between threads.
+A `DeleteLog` is a value: `add` returns a new log and leaves the old one unchanged. Successive logs share one
+append-only history, so adding the hundred-thousandth single delete costs as much as the first, and checking one
+position builds no bitmap. The state at a snapshot is the union of the entries of commits up to it; entries of snapshot
+0 hold at every snapshot. Logs are safe to share between threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SMALL = 16
 
 
 class _History:
-    """Entries in the order they were added; only ever appended to, under its lock."""
+    """Entries in the order in which they were added; only ever appended to, under its lock."""
 
     __slots__ = ("all", "bulk", "entries", "lock", "max_snapshot", "small", "union")
 
@@ -32,7 +32,7 @@ class _History:
         self.entries: list[tuple[int, Any]] = []
         self.all = BitMap()
         self.max_snapshot = 0
-        # Where a position may be found: entries of few positions by position, the others one by one.
+        # To find a position: small entries are indexed by position, larger ones are searched one by one.
         self.small: dict[int, int | tuple[int, ...]] = {}
         self.bulk: list[int] = []
         self.union: tuple[int, int, Any] | None = None
@@ -55,9 +55,9 @@ class _History:
         self.max_snapshot = max(self.max_snapshot, snapshot_id)
 
     def goes_on(self, length: int, snapshot_id: int, positions: Any) -> bool:
-        """Make this entry the one after the first `length`; False if another one is there.
+        """Append the entry after the first `length`; return False if another one is there.
 
-        Two readers that bring the same log up to date add the same entries: they share them.
+        Two readers that bring the same log up to date add equal entries, which they then share.
         """
         if len(self.entries) == length:
             self.append(snapshot_id, positions)
@@ -77,7 +77,7 @@ class DeleteLog:
         self._length = len(self._history.entries)
 
     def add(self, snapshot_id: int, positions: Iterable[int]) -> DeleteLog:
-        """This log with one more entry; this log itself stays as it is."""
+        """Return this log with one more entry; this log itself is unchanged."""
         bitmap = positions_bitmap(positions)
         history = self._history
         with history.lock:
@@ -90,18 +90,18 @@ class DeleteLog:
         return log
 
     def _fork(self) -> _History:
-        """Another history with the entries of this log, for when someone else has gone on from it."""
+        """Return another history with the entries of this log, for when the old one was extended by another log."""
         history = _History()
         for snapshot_id, positions in self._history.entries[: self._length]:
             history.append(snapshot_id, positions)
         return history
 
     def entries(self) -> list[tuple[int, Any]]:
-        """The entries (snapshot id, bitmap) in the order they were added.  Do not change the bitmaps."""
+        """Return the entries (snapshot id, bitmap) in the order in which they were added. Do not change the bitmaps."""
         return self._history.entries[: self._length]
 
     def between(self, after: int, upto: int) -> list[tuple[int, Any]]:
-        """The entries of commits in (after, upto].  Do not change the bitmaps."""
+        """Return the entries of commits in (after, upto]. Do not change the bitmaps."""
         if self._history.max_snapshot <= after:
             return []
         return [entry for entry in self.entries() if after < entry[0] <= upto]
@@ -117,7 +117,7 @@ class DeleteLog:
         return snapshot_id >= history.max_snapshot and self._length == len(history.entries)
 
     def at(self, snapshot_id: int) -> Any | None:
-        """The positions deleted at a snapshot (a `BitMap`, not to be changed); None if there is none."""
+        """Return the positions deleted at a snapshot (a `BitMap`, not to be changed), or None if there are none."""
         if not self._length:
             return None
         history = self._history
@@ -138,7 +138,7 @@ class DeleteLog:
         return BitMap.union(*parts) if parts else BitMap()
 
     def count_at(self, snapshot_id: int) -> int:
-        """How many positions are deleted at a snapshot."""
+        """Return how many positions are deleted at a snapshot."""
         if not self._length:
             return 0
         with self._history.lock:
@@ -148,7 +148,7 @@ class DeleteLog:
         return len(positions) if positions is not None else 0
 
     def contains(self, position: int, snapshot_id: int) -> bool:
-        """Whether one position is deleted at a snapshot.  Builds nothing."""
+        """Return whether one position is deleted at a snapshot, without building a bitmap."""
         history = self._history
         if not self._length or position not in history.all:
             return False
@@ -169,14 +169,14 @@ class DeleteLog:
 
 
 def positions_bitmap(positions: Iterable[int]) -> Any:
-    """A bitmap of its own with the given positions; NumPy arrays are taken without a Python loop."""
+    """Return a new bitmap with the given positions; NumPy arrays are converted without a Python loop."""
     if isinstance(positions, np.ndarray):
         return BitMap(array("I", positions.astype(np.uint32, copy=False).tobytes()))
     return BitMap(positions)
 
 
 def positions_to_bytes(positions: Iterable[int]) -> bytes:
-    """A set of positions as the catalog stores it."""
+    """Return a set of positions in the form stored in the catalog."""
     bitmap = positions_bitmap(positions)
     bitmap.run_optimize()
     data: bytes = bitmap.serialize()
@@ -184,7 +184,7 @@ def positions_to_bytes(positions: Iterable[int]) -> bytes:
 
 
 def is_among(positions: npt.NDArray[Any], deleted: Any) -> npt.NDArray[np.bool_]:
-    """Which of some positions are in a bitmap.  The bitmap is in order, so that few positions cost little."""
+    """Return which of some positions are in a bitmap; a few positions in a large bitmap cost little."""
     gone = np.frombuffer(deleted.to_array(), np.uint32).astype(np.int64)
     if not len(gone):
         return np.zeros(len(positions), np.bool_)
@@ -195,7 +195,7 @@ def is_among(positions: npt.NDArray[Any], deleted: Any) -> npt.NDArray[np.bool_]
 
 
 def positions_from_bytes(data: bytes) -> Any:
-    """The bitmap of `positions_to_bytes`."""
+    """Return the bitmap that `positions_to_bytes` has stored."""
     try:
         return BitMap.deserialize(data)
     except Exception as error:

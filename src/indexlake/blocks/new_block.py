@@ -1,4 +1,4 @@
-"""A block that has been written but is not part of the lake yet: what a commit needs to add it."""
+"""A block that has been written but is not part of the lake yet, with everything a commit needs to add it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NewFile:
 
     @property
     def writer_id(self) -> str:
-        """Whose name the file bears: only while that writer counts as alive is it safe from vacuum."""
+        """The writer in the file's name: the file is safe from vacuum only while that writer counts as alive."""
         name = FileName.parse(self.path)
         assert name is not None
         return name.writer_id
@@ -45,7 +45,7 @@ class Placed:
 
 @dataclass(slots=True)
 class NewBlock:
-    """A finished block, with what the commit needs to make its record."""
+    """A finished block, with what the commit needs to create its record."""
 
     file: NewFile
     format: str
@@ -54,17 +54,17 @@ class NewBlock:
     column_stats: bytes
     schema_snapshot: int
     segments: tuple[SegmentFile, ...]
-    keys: dict[int, KeyedRows]  # by index id: those of unique indexes
+    keys: dict[int, KeyedRows]  # keys of unique indexes, by index id
     bounds: tuple[int, int]  # smallest and largest row id
     versions: tuple[int, int] | None = None  # smallest and largest; None: those of the commit that adds it
     last_end: int | None = None  # of superseded versions; None: they are live
     placed: Placed | None = None
-    keys_known: bool = False  # the rows have the keys they had before: no need to look for them
+    keys_known: bool = False  # the rows keep the keys they had: no need to look them up
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back
     token: int = 0  # stands for the file id while the block is uncommitted
 
     def all_row_ids(self) -> npt.NDArray[np.int64]:
-        """By position, those of rows that were taken back too."""
+        """Return the row ids by position, including those of rows that were taken back."""
         return self.row_ids.row_ids_at(np.arange(self.record_count))
 
     def segment(self, index_id: int) -> SegmentFile | None:

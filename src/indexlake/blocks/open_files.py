@@ -1,7 +1,7 @@
 """Open readers of blocks and index segments, kept for reuse: opening verifies, reusing costs nothing.
 
-Bounded: the least recently used reader is let go; whoever still reads through it keeps it alive until done.
-Safe to share between threads; two threads may open the same file at once, and one of the readers is kept.
+The number is limited: the least recently used reader is dropped, but stays alive while somebody reads through it. Safe
+to share between threads; two threads may open the same file at once, and one of the readers is kept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsBytes, TypeVar
 
 import numpy as np
 
@@ -31,20 +31,20 @@ T = TypeVar("T")
 class OpenFiles:
     def __init__(self, storage: Storage, limit: int = 512) -> None:
         self.storage = storage
-        self.use_indexes = "auto"  # "always" and "never" are for comparing what they cost
+        self.use_indexes = "auto"  # "always" and "never" are for comparing costs
         self._readers: Recent[BlockReader] = Recent(limit)
         self._segments: Recent[Any] = Recent(4 * limit)
         self._addresses: Recent[LookedUp] = Recent(max(4, limit // 32))  # up to 12 bytes for each row of a block
 
     def reader(self, block: BlockRecord, schema: pa.Schema) -> BlockReader:
-        """The reader of a block, whose file has the given columns."""
+        """Return the reader of a block, whose file has the given columns."""
         return self.reader_of(block.path, block.format, block.size, block.checksum, schema)
 
     def open_reader(self, path: str) -> BlockReader | None:
-        """The reader of a block, if it is open."""
+        """Return the reader of a block if it is open."""
         return self._readers.get(path)
 
-    def reader_of(self, path: str, format: str, size: int, checksum: bytes, schema: pa.Schema) -> BlockReader:
+    def reader_of(self, path: str, format: str, size: int, checksum: SupportsBytes, schema: pa.Schema) -> BlockReader:
         found = self._readers.get(path)
         if found is None:
             from indexlake.blocks.formats import open_reader
@@ -54,7 +54,7 @@ class OpenFiles:
         return found
 
     def addresses(self, block: BlockRecord, schema: pa.Schema) -> LookedUp:
-        """The addresses of a block that is not ordered by row id."""
+        """Return the addresses of a block that is not ordered by row id."""
         found = self._addresses.get(block.path)
         if found is None:
             batches = self.reader(block, schema).read([ROW_ID])
@@ -63,7 +63,7 @@ class OpenFiles:
         return found
 
     def segment(self, file: SegmentFile, open: Callable[[Storage, SegmentFile], T]) -> T:
-        """The open segment; ``open`` is how its index opens one."""
+        """Return the open segment, opening it with its index's ``open`` if necessary."""
         found: T | None = self._segments.get(file.path)
         if found is None:
             found = open(self.storage, file)
@@ -77,7 +77,7 @@ class OpenFiles:
 
 
 class Recent(Generic[T]):
-    """A dictionary that forgets what was used longest ago, to hold no more items than a limit, and no more bytes."""
+    """A dictionary that drops the least recently used items beyond a number of items and, optionally, of bytes."""
 
     def __init__(self, limit: int, most_bytes: int | None = None) -> None:
         self._limit = limit
@@ -95,7 +95,7 @@ class Recent(Generic[T]):
             return found[0]
 
     def put(self, key: str, item: T, size: int = 0) -> None:
-        """``size``: its bytes, where these are limited."""
+        """Add an item; ``size`` is its size in bytes, if bytes are limited."""
         with self._lock:
             _, before = self._items.pop(key, (None, 0))
             self._items[key] = item, size

@@ -1,12 +1,13 @@
-"""Pruning by column statistics: which of many sets of rows (blocks, or batches of a block) may hold what is asked for.
+"""Pruning by column statistics: which of many sets of rows (blocks, or batches of a block) may hold matching rows.
 
-The statistics of a column are lifted out of the stored form of all sets into arrays, and a test is a few vectorised
-comparisons of them.  No set is dropped that may hold a matching row: what is not known counts as a match.
+The statistics of a column are extracted from the stored form of all sets into arrays, and a test is a few vectorised
+comparisons of them. A set that may hold a matching row is never dropped: missing statistics count as a match.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,12 +35,12 @@ _LOWEST = np.iinfo(np.int64).min
 _HIGHEST = np.iinfo(np.int64).max
 _FEW_VALUES = 4
 _AT_ONCE = 2_000
-"""The statistics of so many blocks stay in the processor's cache."""
+"""The statistics of this many blocks fit into the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Whether a block has values and nulls in a column; both true where nothing is known."""
+    """Whether a block has values and nulls in a column; both are true without statistics."""
 
     has_values: Mask
     has_nulls: Mask
@@ -124,9 +125,9 @@ Bounds = _IntBounds | _BytesBounds
 
 
 def prune(test: Test, codecs: Mapping[str, Codec], count: int, bounds_of: Callable[[str, str], Bounds]) -> Mask:
-    """Which of `count` sets of rows may hold one that satisfies a test; `bounds_of` gives a column's bounds by kind.
+    """Return which of `count` sets of rows may hold a row that satisfies a test.
 
-    A column without codec is not used.
+    `bounds_of` gives a column's bounds by kind. A column without codec is not used.
     """
     match test:
         case All(children):
@@ -171,9 +172,9 @@ def _prune_column(bounds: Bounds, codec: Codec, op: str, values: tuple[Any, ...]
 
 
 def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], npt.NDArray[Any], int]]:
-    """One column out of the statistics of many blocks: indices of blocks, their cells, where in them bytes begin.
+    """Extract one column from the statistics of many blocks, leaving out blocks that lack it.
 
-    Blocks that lack the column are left out.
+    Yields indices of blocks, their cells, and the offset in their statistics where bytes begin.
     """
     for header, members in _by_header(stats):
         names = columns_of(header)
@@ -184,24 +185,37 @@ def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], n
 
 
 def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
-    """For each column that the statistics of some block name, which blocks hold a null, or know nothing of it."""
-    found: dict[str, Mask] = {}
-    for header, members in _by_header(stats):
-        names = columns_of(header)
-        end = len(header) + CELL_SIZE * len(names)
-        held = np.empty((len(names), len(members)), np.bool_)
-        for n in range(0, len(members), _AT_ONCE):
-            some = members[n : n + _AT_ONCE]
-            cells = np.frombuffer(b"".join([stats[i][len(header) : end] for i in some]), CELL_DTYPE)
-            held[:, n : n + len(some)] = (cells["null_count"] > 0).reshape(len(some), len(names)).T
-        places = np.array(members)
-        for name, of_column in zip(names, held, strict=True):
-            found.setdefault(name, np.ones(len(stats), np.bool_))[places] = of_column
-    return found
+    """Return, for each column in any block's statistics, which blocks hold a null or lack statistics of it."""
+    found: dict[str, Mask] = defaultdict(lambda: np.ones(len(stats), np.bool_))
+    for n in range(0, len(stats), _AT_ONCE):
+        some = stats[n : n + _AT_ONCE]
+        tables: list[tuple[Any, dict[str, npt.NDArray[Any]] | None]]
+        tables = [(slice(n, n + len(some)), _table(some, header_of(some[0])) if some[0] else None)]
+        if tables[0][1] is None:
+            groups = _by_header(some)
+            tables = [(np.array(at) + n, _table([some[i] for i in at], header)) for header, at in groups]
+        for places, table in tables:
+            for name, cells in (table or {}).items():
+                found[name][places] = cells["null_count"] > 0
+    return dict(found)
+
+
+def _table(stats: Sequence[bytes], header: bytes) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the cells of each column, or None if the statistics do not all begin with that header."""
+    names = columns_of(header)
+    parts = [("header", f"V{len(header)}"), ("cells", CELL_DTYPE, (len(names),))]
+    size = len(header) + CELL_SIZE * len(names)
+    joined = b"".join([data[:size] for data in stats])
+    if len(joined) != size * len(stats):
+        return None
+    rows = np.frombuffer(joined, parts)
+    if (rows["header"] != np.void(header)).any():
+        return None
+    return dict(zip(names, rows["cells"].T, strict=True))
 
 
 def _by_header(stats: Sequence[bytes]) -> Iterable[tuple[bytes, list[int]]]:
-    """The blocks whose statistics are of the same columns, by what those begin with."""
+    """Group the indices of blocks by the header of their statistics, which lists the columns."""
     groups: dict[bytes, list[int]] = {}
     header, members = b"\x00", [0]  # no statistics start with zero
     for index, data in enumerate(stats):
@@ -215,7 +229,7 @@ def _by_header(stats: Sequence[bytes]) -> Iterable[tuple[bytes, list[int]]]:
 
 
 def read_bounds(stats: Sequence[bytes], column: str, kind: str) -> Bounds:
-    """Lift one column out of the statistics of many blocks; blocks that lack it know nothing about it."""
+    """Extract one column from the statistics of many blocks; blocks that lack it get unknown bounds."""
     counts = _Counts(np.ones(len(stats), np.bool_), np.ones(len(stats), np.bool_))
     int_min = np.full(len(stats), _LOWEST, np.int64)
     int_max = np.full(len(stats), _HIGHEST, np.int64)

@@ -1,8 +1,8 @@
 """Reading back what was just written: nothing is committed that cannot be read again.
 
-A new block is opened the way every later reader opens it, checksums included, and its first and last rows are compared
-with those that were written.  A file that fails is removed, and the error names the column.  Index segments are read
-back by the code that writes them, in the same frame (``removing``).
+A new block is opened as every later reader opens it, checksums included, and its first and last rows are compared with
+those that were written. A file that fails is removed, and the error names the column. Index segments are read back by
+the code that writes them, also within ``removing``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ends:
-    """The first and the last of the rows that pass."""
+    """Remembers the first and the last of the rows added."""
 
     def __init__(self) -> None:
         self._first: pa.RecordBatch | None = None
@@ -36,14 +36,14 @@ class Ends:
             self._last = batch.slice(batch.num_rows - 1)
 
     def column(self, name: str) -> list[pa.Array]:
-        """The value of both rows."""
+        """Return the values of both rows."""
         return [row.column(name) for row in (self._first, self._last) if row is not None]
 
 
 def check_block(
     storage: Storage, written: WrittenFile, format: str, schema: pa.Schema, ends: Ends, names: Mapping[str, str]
 ) -> None:
-    """Raise ``CorruptionError`` unless the block can be read.  ``names`` are those that users know columns by."""
+    """Raise ``CorruptionError`` unless the block can be read. ``names`` maps file columns to users' names."""
     with removing(storage, written.path, f"A new {format} block"):
         reader = open_reader(storage, written.path, format, written.size, written.checksums, schema)
         if reader.row_count != written.row_count:
@@ -62,16 +62,16 @@ def check_block(
 
 
 class Wrong(Exception):
-    """What is wrong with a file."""
+    """Raised with what is wrong with a file."""
 
 
 @contextmanager
 def removing(storage: Storage, path: str, what: str) -> Iterator[None]:
-    """Remove the file if it turns out wrong.  A store that fails to answer says nothing about the file."""
+    """Remove the file if it turns out wrong. A store that fails to answer proves nothing about the file."""
     try:
         yield
     except BaseException as error:
-        with suppress(Exception):  # vacuum removes what stayed
+        with suppress(Exception):  # vacuum removes what is left
             storage.delete(path)
         if isinstance(error, StorageError) or not isinstance(error, Exception):
             raise
@@ -100,7 +100,7 @@ def _unreadable_column(reader: BlockReader, names: Mapping[str, str]) -> str | N
 
 
 def _same(found: pa.ChunkedArray, written: list[pa.Array]) -> bool:
-    """Whether two rows are equal to the bit.  What Arrow calls unequal may be NaN, or another dictionary."""
+    """Return whether two rows are equal bit by bit. Arrow also calls NaNs and different dictionaries unequal."""
     rows: list[Any] = [row for chunk in found.chunks for row in (chunk.slice(n, 1) for n in range(len(chunk)))]
     pairs = zip([rows[0], rows[-1]], written, strict=True)
     return all(a.equals(b) or codec_for(a.type).encode(a) == codec_for(b.type).encode(b) for a, b in pairs)

@@ -1,7 +1,7 @@
 """The set of row ids of a block that is ordered by row id: row id ↔ position, both ways.
 
-A consecutive range, the usual case, takes 17 bytes and arithmetic; any other set is a roaring bitmap.
-Immutable, and safe to share between threads.
+A consecutive range, the usual case, takes 17 bytes and arithmetic; any other set is a roaring bitmap. Immutable, and
+safe to share between threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FEW = 32
 
 
 class RowIds:
-    """A sorted set of row ids.  The position of a row id is its rank."""
+    """A sorted set of row ids. The position of a row id is its rank."""
 
     __slots__ = ("_array", "_bitmap", "_count", "_start")
 
@@ -36,12 +36,12 @@ class RowIds:
 
     @classmethod
     def from_range(cls, start: int, count: int) -> RowIds:
-        """The row ids `start`, `start + 1`, … (`count` of them)."""
+        """Return the set of the row ids `start`, `start + 1`, … (`count` of them)."""
         return cls(start if count else 0, count)
 
     @classmethod
     def from_array(cls, row_ids: npt.ArrayLike) -> RowIds:
-        """The given row ids, which must be strictly increasing and not negative."""
+        """Return the set of the given row ids, which must be strictly increasing and not negative."""
         array = np.asarray(row_ids)
         count = len(array)
         if count == 0:
@@ -56,7 +56,7 @@ class RowIds:
         return cls(int(array[0]), count, bitmap)
 
     def to_bytes(self) -> bytes:
-        """A stable form for the catalog."""
+        """Return a stable form for the catalog."""
         if self._bitmap is None:
             return _RANGE.pack(_RANGE_TAG, self._start, self._count)
         data: bytes = self._bitmap.serialize()
@@ -64,7 +64,7 @@ class RowIds:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RowIds:
-        """The set that `to_bytes` was called on."""
+        """Return the set that `to_bytes` was called on."""
         if len(data) == _RANGE.size and data[0] == _RANGE_TAG:
             _, start, count = _RANGE.unpack(data)
             return cls(start, count)
@@ -118,7 +118,6 @@ class RowIds:
         return int(self._bitmap.max())
 
     def position_of(self, row_id: int) -> int | None:
-        """Where in the block the row is, or None."""
         if self._bitmap is None:
             position = row_id - self._start
             return position if 0 <= position < self._count else None
@@ -127,7 +126,7 @@ class RowIds:
         return int(self._bitmap.rank(row_id)) - 1
 
     def positions_of(self, row_ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The position of each row id, -1 where it is not in the block."""
+        """Return the position of each row id, -1 for ids that are not in the block."""
         wanted = np.asarray(row_ids).astype(np.int64, copy=False)
         if self._bitmap is None:
             positions = wanted - np.int64(self._start)
@@ -143,13 +142,12 @@ class RowIds:
         return np.where(inside, positions, -1).astype(np.int64, copy=False)
 
     def count_below(self, row_id: int) -> int:
-        """How many row ids are smaller: the position from which on they are not."""
+        """Return how many row ids are smaller, which is the position of the first that is not."""
         if self._bitmap is None:
             return min(max(row_id - self._start, 0), self._count)
         return int(self._bitmap.rank(row_id - 1)) if row_id > 0 else 0
 
     def row_id_at(self, position: int) -> int:
-        """The row id at a position."""
         if not 0 <= position < self._count:
             raise IndexError(f"position {position} is outside a block of {self._count} rows")
         if self._bitmap is None:
@@ -157,7 +155,7 @@ class RowIds:
         return int(self._bitmap[position])
 
     def row_ids_at(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The row ids at some positions, all of which must be inside the block."""
+        """Return the row ids at some positions, all of which must be inside the block."""
         at = np.asarray(positions).astype(np.int64, copy=False)
         if len(at) and (int(at.min()) < 0 or int(at.max()) >= self._count):
             raise IndexError(f"a position is outside a block of {self._count} rows")
@@ -166,7 +164,7 @@ class RowIds:
         return self.to_array()[at]
 
     def to_array(self) -> npt.NDArray[np.int64]:
-        """All row ids in order.  The array is read-only."""
+        """Return all row ids in order. The array is read-only."""
         if self._array is None:
             if self._bitmap is None:
                 array = np.arange(self._start, self._start + self._count, dtype=np.int64)

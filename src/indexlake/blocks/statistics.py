@@ -1,11 +1,11 @@
 """Column statistics of a block: bounds and null counts, in the encoded and canonical form of `types.Codec`.
 
-Bounds are sound, not always tight: long byte values are cut to 32 bytes, an upper bound is rounded up, and
-where no short upper bound exists there is none.  In the canonical form -0.0 equals 0.0 and NaN is the
-greatest float, so the bounds of floats need no special case.  Types without an order have counts only.
+Bounds are sound, not always tight: long byte values are cut to 32 bytes, an upper bound is rounded up, and if there is
+no short upper bound, there is none. In the canonical form, -0.0 equals 0.0 and NaN is the greatest float, so the bounds
+of floats need no special case. Types without an order have counts only.
 
-The stored form has one fixed-size cell per column behind a header of column names, so that the block index
-can lift one column out of thousands of blocks without parsing the others.
+The stored form has one fixed-size cell per column after a header of column names, so that the block index can extract
+one column from thousands of blocks without parsing the others.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ CELL_DTYPE = np.dtype(
 class ColumnStats:
     """What is known about the values of one column in one block.
 
-    `min` and `max` bound every value that is not null.  None means unknown when `value_count` is above zero,
-    and "there is no value" when it is zero.  An exact bound is itself a (canonical) value of the column.
+    `min` and `max` bound every value that is not null. None means unknown if `value_count` is above zero, and "no
+    value" if it is zero. An exact bound is itself a (canonical) value of the column.
     """
 
     min: SqlValue
@@ -59,19 +59,19 @@ class ColumnStats:
     max_exact: bool = True
 
     def covers(self, found: ColumnStats) -> bool:
-        """Whether values with the statistics ``found`` are all that this says, and none is out of bounds."""
+        """Return whether values with the statistics ``found`` have these counts and lie within these bounds."""
         counts = (self.null_count, self.value_count) == (found.null_count, found.value_count)
         pairs: list[tuple[Any, Any]] = [(self.min, found.min), (found.max, self.max)]
         return counts and all(low <= high for low, high in pairs if low is not None and high is not None)
 
 
 def lower_bound(value: bytes) -> bytes:
-    """The longest kept prefix: at or below `value`."""
+    """Return the longest prefix that is kept, which is at or below `value`."""
     return value[:MAX_BOUND_BYTES]
 
 
 def upper_bound(value: bytes) -> bytes | None:
-    """A short value at or above `value`, or None where there is none."""
+    """Return a short value at or above `value`, or None if there is none."""
     if len(value) <= MAX_BOUND_BYTES:
         return value
     kept = value[:MAX_BOUND_BYTES].rstrip(b"\xff")
@@ -130,19 +130,19 @@ class StatisticsBuilder:
         self._columns = {field.name: _ColumnBuilder(codec_for(field.type)) for field in schema}
 
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Take in one batch; columns that are not in the schema are left out."""
+        """Add one batch; columns that are not in the schema are ignored."""
         for name, builder in self._columns.items():
             column = batch.column(name)
             for array in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
                 builder.add(array)
 
     def finish(self) -> dict[str, ColumnStats]:
-        """The statistics of all batches so far, by column."""
+        """Return the statistics of all batches so far, by column."""
         return {name: builder.finish() for name, builder in self._columns.items()}
 
 
 def stats_to_bytes(stats: Mapping[str, ColumnStats]) -> bytes:
-    """The form that the catalog stores."""
+    """Return statistics in the form stored in the catalog."""
     names = b"".join(bytes([len(encoded)]) + encoded for encoded in (name.encode() for name in stats))
     header = _HEADER.pack(_VERSION, _HEADER.size + len(names), len(stats)) + names
     cells: list[bytes] = []
@@ -166,7 +166,7 @@ def stats_to_bytes(stats: Mapping[str, ColumnStats]) -> bytes:
 
 
 def header_of(data: bytes) -> bytes:
-    """The header: blocks with equal headers have equal columns in equal cells."""
+    """Return the header; blocks with equal headers have equal columns in equal cells."""
     try:
         version, size, _ = _HEADER.unpack_from(data)
     except struct.error:
@@ -177,7 +177,7 @@ def header_of(data: bytes) -> bytes:
 
 
 def columns_of(header: bytes) -> list[str]:
-    """The column names of a header, in the order of the cells."""
+    """Return the column names of a header, in the order of the cells."""
     names: list[str] = []
     at = _HEADER.size
     while at < len(header):
@@ -188,7 +188,7 @@ def columns_of(header: bytes) -> list[str]:
 
 
 def stats_from_bytes(data: bytes) -> dict[str, ColumnStats]:
-    """What `stats_to_bytes` was given."""
+    """Return the statistics that `stats_to_bytes` has stored."""
     if not data:
         return {}
     header = header_of(data)

@@ -1,4 +1,4 @@
-"""A stream of rows becomes blocks, each written as its rows arrive, in bounded memory."""
+"""Turns a stream of rows into blocks, each written as its rows arrive, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 _SLICE = 65_536
 
 BLOCK_BYTES = 512 << 20
-"""The most that a new block holds, however few rows that is: much of it is in memory while it is written."""
+"""The maximum size of a new block, however few rows that is: much of it is in memory while it is written."""
 
 SMALL_PART = 32
-"""A block with fewer rows than this part of a full one is small,"""
+"""A block with fewer rows than a full one divided by this is small,"""
 
 SMALL_BYTES = 16 * 1024 * 1024
-"""if it has fewer bytes than this, too."""
+"""if it also has fewer bytes than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the blocks of one writer for one table have in common.  Goes to tasks."""
+    """What the blocks of one writer for one table have in common. Sent to tasks."""
 
     table_id: int
     writer_id: str
@@ -54,9 +54,9 @@ class Target:
 
     @staticmethod
     def of(state: TableState, writer_id: str, format: str | None = None, *, waiting: bool = False) -> Target:
-        """Blocks with the columns of now; in the format that the table asks for unless another is given.
+        """Return the target for blocks with the current columns, in the table's dump format unless one is given.
 
-        ``waiting``: a user waits for them, so segments that take long to build are left to the background.
+        ``waiting``: a user is waiting, so segments that take long to build are left to the background.
         """
         table = state.table
         indexes = tuple(index for index in state.live_indexes if not (waiting and index.slow))
@@ -79,7 +79,7 @@ class Target:
     def write_rows(
         self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False
     ) -> list[NewBlock]:
-        """A block of rows that have their ids; of a clustered table a delta for each partition that has some of them.
+        """Write one block, or for a clustered table one delta for each partition; the rows already have ids.
 
         The rows of a clustered table are held in memory.
         """
@@ -92,20 +92,20 @@ class Target:
         ]
 
     def write_placed(self, storage: Storage, batches: Iterator[pa.RecordBatch], placed: Placed) -> NewBlock:
-        """A block of rows in key order, all of one partition."""
+        """Write a block of rows in key order, all of one partition."""
         return write_block(
             storage, self.table_id, self.writer_id, self.schema, self.schema_version, self.format, batches,
             self.indexes, placed=placed, clustered=Clustered(self.namespace_id, placed.partition_id, self.planned_at),
         )  # fmt: skip
 
     def write(self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False) -> NewBlock:
-        """One block of rows that have their ids.
+        """Write one block of rows that have their ids.
 
-        Unless it is to be a lasting one, a small one that would be Vortex is Arrow IPC: Vortex takes ten times as long
-        to write a few rows, and compaction writes them anew anyway.
+        Unless it is ``lasting``, a small Vortex block becomes Arrow IPC: Vortex takes ten times as long to write a few
+        rows, and compaction rewrites them anyway.
         """
         format = self.format
-        # Not where there are dictionaries, which IPC would write out value by value.
+        # Not with dictionaries, which IPC would write out value by value.
         if format == "vortex" and not lasting and not any(has_dictionaries(f.type) for f in self.schema.fields):
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
@@ -118,9 +118,9 @@ class Target:
 def write_blocks(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: Callable[[int], int]
 ) -> Iterator[NewBlock]:
-    """Blocks of a heap table; the batches have all columns of the schema.
+    """Yield new blocks of a heap table; the batches have all columns of the schema.
 
-    ``take_ids(n)`` is the first of n new row ids.
+    ``take_ids(n)`` returns the first of n new row ids.
     """
     rows = RowStream(batches)
     while rows.more():
@@ -143,14 +143,14 @@ class RowStream:
         return True
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """All rows that are left."""
+        """Yield all rows that are left."""
         while self.more():
             assert self._rest is not None
             part, self._rest = self._rest, None
             yield part
 
     def take(self, rows: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
-        """So many rows, or fewer when they have come to so many bytes."""
+        """Yield up to ``rows`` rows, or fewer once they reach ``size`` bytes."""
         while rows and self.more() and (size is None or size > 0):
             assert self._rest is not None
             part = next(cut(self._rest.slice(0, min(rows, _SLICE))))

@@ -1,7 +1,7 @@
 """Writes a block: the data file, its statistics, and its index segments.
 
 Everything written is read back (``read_back``): a block that cannot be read is an error here and is never committed.
-The result is not part of the lake until a commit adds it.  File names are never reused.
+The result is not part of the lake until a commit adds it. File names are never reused.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ def write_block(
 ) -> NewBlock:
     """Write batches of the schema's file columns, in row-id order unless it is a history block or ``placed``.
 
-    ``clustered`` is what the name of a placed block tells.
-
-    The block gets a segment of each index.  One that cannot be made is left out and logged, unless it is the primary
-    key's: the block is scanned then wherever the index is asked, and a build of the index tries again.
+    ``clustered`` is for the name of a placed block. The block gets a segment of each index. A segment that cannot be
+    built is left out and logged, except for the primary key: index look-ups then scan the block, and the next build
+    tries again.
     """
     role: Role = "history" if history else "delta" if placed is not None and placed.is_delta else "data"
     extension = "" if clustered is not None and format == "ipc" else EXTENSIONS[format]
@@ -113,14 +112,14 @@ def write_block(
 
 
 def _addresses(ids: npt.NDArray[np.int64]) -> Addresses:
-    """By rank where the rows lie in row-id order, whatever else they are sorted by."""
+    """Return addresses by rank if the rows lie in row-id order, whatever else they are sorted by."""
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return RowIds.from_array(ids)
     return LookedUp(ids, ready=True)
 
 
 def _widened(known: tuple[int, int] | None, versions: pa.Array) -> tuple[int, int] | None:
-    """Null versions are those of the block's own commit."""
+    """Widen the bounds by some versions; null versions are those of the block's own commit."""
     if not len(versions) or versions.null_count:
         return known
     values = versions.to_numpy()
@@ -129,7 +128,7 @@ def _widened(known: tuple[int, int] | None, versions: pa.Array) -> tuple[int, in
 
 
 class _Segment:
-    """The segment of one index, which may fail without the block."""
+    """The segment of one index, which may fail without failing the block."""
 
     def __init__(self, index: Index, schema: TableSchema) -> None:
         self.index = index
@@ -143,7 +142,7 @@ class _Segment:
                 self._writer.add(batch)
 
     def finish(self, storage: Storage, table_id: int, writer_id: str) -> tuple[SegmentFile | None, KeyedRows | None]:
-        """The segment, and of a unique index the keys of the rows, which are known also where the segment fails."""
+        """Return the segment and, for a unique index, the rows' keys, which are known even if the segment fails."""
         segment, keyed = None, None
         with self._failing():
             if self._writer is not None:
@@ -166,14 +165,14 @@ class _Segment:
 def file_batch(
     batch: pa.RecordBatch, schema: TableSchema, row_ids: pa.Array, versions: pa.Array | None
 ) -> pa.RecordBatch:
-    """A batch of user-facing columns as it lies in a file; null versions are those of the block's own commit."""
+    """Return a batch of user-facing columns in file order; null versions are those of the block's own commit."""
     arrays = [batch.column(f.name) for f in schema.fields]
     arrays += [row_ids, versions if versions is not None else pa.nulls(batch.num_rows, pa.int64())]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.file)
 
 
 def sorted_by_row_id(table: pa.Table) -> pa.Table:
-    """Blocks lie in row-id order, so that the rank of a row id is its position."""
+    """Sort rows by row id, so that the rank of a row id is its position in the block."""
     ids = table.column(ROW_ID).to_numpy()
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return table

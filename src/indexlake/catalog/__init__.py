@@ -1,7 +1,7 @@
 """The catalog: the database that holds snapshots, definitions, hot rows and the records of blocks.
 
-`driver` says what is asked of a database, `sqlite` and `postgres` are the two that answer; the other files hold
-the SQL of the catalog's tables.  No SQL text is sent to the catalog from anywhere else.
+`driver` defines what is expected of a database; `sqlite` and `postgres` implement it. The other files hold the SQL of
+the catalog's tables. No SQL text is sent to the catalog from anywhere else.
 """
 
 from __future__ import annotations

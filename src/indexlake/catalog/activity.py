@@ -1,6 +1,6 @@
 """Who is working on the lake: jobs with their leases, writers with uncommitted files, pinned readers.
 
-Each of them has a time until which it counts as alive, and its holder keeps renewing it.
+Each counts as alive until a recorded time, which its holder keeps extending.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _JOB = ", ".join(JobRecord.__slots__)
 
 
 LAST_ROUNDS = ("cluster", "last rounds")
-"""Kind and scope: a table gets its other layout, and new blocks wait until it has it."""
+"""Kind and scope of the job that switches a table to its other layout; new blocks wait until it has finished."""
 
 
 def running_job(tx: Transaction, table_id: int, kind: str, scope: str) -> JobRecord | None:
@@ -89,7 +89,7 @@ def add_writer(tx: Transaction, writer_id: str, owner: str, now: int, expires_at
 
 
 def beat_writer(tx: Transaction, writer_id: str, expires_at: int) -> bool:
-    """False: the writer was declared dead."""
+    """Extend a writer's lease; return False if it was declared dead."""
     return bool(
         tx.execute(
             "update indexlake_writer set expires_at = ? where writer_id = ? and reaped = 0", (expires_at, writer_id)
@@ -121,7 +121,7 @@ def remove_pins(tx: Transaction, pin_ids: Sequence[str]) -> None:
 
 
 def oldest_pin(tx: Transaction, now: int) -> int | None:
-    """The lowest snapshot that a living process holds; lapsed pins are removed."""
+    """Return the lowest snapshot that a living process holds, and remove expired pins."""
     tx.execute("delete from indexlake_pin where expires_at < ?", (now,))
     rows = tx.rows("select min(snapshot_id) from indexlake_pin")
     return rows[0][0] if rows else None

@@ -1,7 +1,7 @@
 """Altering a table in the catalog, inside the critical section: all alterations or none, in one commit.
 
-No row and no file is touched.  A renamed column gets another record; a column that changes what it holds gets another
-field; new columns are added to the inline table.  Dropped columns stay for the snapshots that show them.
+No row and no file is touched. A renamed column gets another record; a column whose type or content changes gets another
+field; new columns are added to the inline table. Dropped columns stay for the snapshots that show them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AlterTable:
     table_id: int
     full_name: str
     alterations: tuple[Alteration, ...]
-    replace: bool = False  # a table that has the new name ends with this commit
+    replace: bool = False  # end a table that has the new name
     replaced: list[int] = field(default_factory=list, compare=False)
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
@@ -59,12 +59,12 @@ class AlterTable:
                 _check_values(tx, hot, table, column)
             hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
             _write_checks(tx, table, old, new, snapshot)
-            _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
+            _adapt_indexes(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
-            there = find_table(tx, new.namespace, new.name) if self.replace else None
-            if there is not None:
-                end_table(tx, there.table_id, snapshot)
-                self.replaced[:] = [there.table_id]
+            existing = find_table(tx, new.namespace, new.name) if self.replace else None
+            if existing is not None:
+                end_table(tx, existing.table_id, snapshot)
+                self.replaced[:] = [existing.table_id]
             _write_name(tx, table, new, snapshot)
         tx.execute(
             "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
@@ -76,7 +76,7 @@ class AlterTable:
 def _write_columns(
     tx: Transaction, table: TableRecord, history: SchemaHistory, new: Definition, snapshot: int
 ) -> list[Field]:
-    """End and add field records; returns the columns that nothing holds yet."""
+    """End and add field records; return the fields that nothing holds yet."""
     kept = {c.before.field_id for c in new.columns if c.before is not None and c.field == c.before}
     ended = [f.field_id for f in history.current.fields if f.field_id not in kept]
     tx.execute_many(
@@ -114,8 +114,8 @@ def _write_checks(tx: Transaction, table: TableRecord, old: Definition, new: Def
     insert_checks(tx, table.table_id, added, snapshot)
 
 
-def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:
-    """Indexes stay with their columns: those must stay, and be of a type that the kind takes."""
+def _adapt_indexes(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:
+    """Check that indexes still have their columns, of types they support, and adapt the hot store's indexes."""
     now = read_schema(tx, table).current
     for index in live_indexes(tx, table.table_id):
         if not index.fits(now):
@@ -144,10 +144,11 @@ def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSch
 
 
 def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: int) -> None:
-    there = find_table(tx, new.namespace, new.name)
-    if there is not None and there.table_id != table.table_id:
+    existing = find_table(tx, new.namespace, new.name)
+    if existing is not None and existing.table_id != table.table_id:
         raise AlreadyExistsError(
-            f"Table {there.full_name!r} already exists. Choose another name, or drop it first.", name=there.full_name
+            f"Table {existing.full_name!r} already exists. Choose another name, or drop it first.",
+            name=existing.full_name,
         )
     refuse_view(tx, new.namespace, new.name)
     namespace_id = namespace_id_of(tx, new.namespace)
@@ -170,7 +171,7 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
 
 
 def _check_values(tx: Transaction, hot: HotStore, table: TableRecord, column: Column) -> None:
-    """Refuse a type with a finer unit that cannot hold a value which is there, by what the catalog knows of them."""
+    """Refuse a type with a finer unit if a value recorded in the catalog is outside its range."""
     if column.before is None or column.before.type == column.field.type:
         return
     for f in line(column.before):
@@ -189,7 +190,7 @@ def _check_values(tx: Transaction, hot: HotStore, table: TableRecord, column: Co
 
 
 def _bounds(tx: Transaction, hot: HotStore, table: TableRecord, f: Field) -> list[tuple[int, int]]:
-    """The least and greatest value of an integer-coded column, in the live hot rows and in each live block."""
+    """Return the least and greatest value of an integer-coded column, for the live hot rows and each live block."""
     found = [held] if (held := hot.bounds(tx, table.table_id, f)) is not None else []
     blocks = tx.rows(
         """select column_stats from indexlake_data_file where table_id = ? and end_snapshot is null

@@ -1,11 +1,11 @@
 """The lake's time: one clock for everything that has a date or an age.
 
-If there is a server, it keeps the time: PostgreSQL returns it in the statement that reads the newest snapshot.  With
-SQLite it is the machine's clock.  If that does not fit the newest snapshot, the file system's clock is consulted,
-which for a network drive is the server's; if the two differ, the file system is right and the difference is logged.
+If there is a server, it keeps the time: PostgreSQL returns it in the statement that reads the newest snapshot. With
+SQLite it is the machine's clock. If that does not fit the newest snapshot, the file system's clock is consulted, which
+for a network drive is the server's; if the two differ, the file system is right and the difference is logged.
 
-Commit times never go back as snapshot numbers grow.  A snapshot in the future was made by a clock that was ahead: the
-next commit moves it, and everything else that clock has dated, to the present.  A clock that is behind would spoil
+Commit times never go back as snapshot numbers grow. A snapshot in the future was made by a clock that was ahead: the
+next commit moves it, and everything else that clock has dated, to the present. A clock that is behind would spoil
 correct times; it is recognised by the gaps between them and corrects nothing.
 """
 
@@ -21,7 +21,7 @@ from indexlake.catalog.driver import Transaction
 log = logging.getLogger("indexlake")
 
 SERVER_CLOCK = "null /* server clock */"
-"""In SQL text: the server's time in microseconds, null where there is no server."""
+"""In SQL text: the server's time in microseconds; null if there is no server."""
 
 POSTGRES_CLOCK = "cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)"
 
@@ -41,12 +41,12 @@ _EXPIRIES = (("indexlake_writer", "expires_at"), ("indexlake_pin", "expires_at")
 
 
 def now() -> int:
-    """What this machine's clock says: microseconds since 1970, UTC."""
+    """Return this machine's clock in microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
 class FileClock:
-    """The machine's clock, held against that of the file system where it is in doubt.  ``path`` None: never."""
+    """The machine's clock, checked against the file system's when in doubt; ``path`` None: never checked."""
 
     def __init__(self, path: str | None) -> None:
         self.machine: Callable[[], int] = now
@@ -54,13 +54,13 @@ class FileClock:
         self._wrong_by = 0
 
     def time(self, last: int) -> int:
-        """The time; ``last`` is that of the newest snapshot."""
+        """Return the time; ``last`` is the time of the newest snapshot."""
         found = self.machine() - self._wrong_by
         if last <= found <= last + DOUBTFUL or self._path is None:
             return found
         try:
             wrong_by = found - self.file_time()
-        except OSError:  # nothing may be written there
+        except OSError:  # not writable
             return found
         if abs(wrong_by) <= DOUBTFUL:
             return found
@@ -68,22 +68,22 @@ class FileClock:
         if abs(self._wrong_by) > DOUBTFUL:
             log.warning(
                 "the clock of this process and that of the file system that holds the catalog differ by %.0f s; the "
-                "lake goes by the file system. Set the clock right.",
+                "lake uses that of the file system. Correct the clock.",
                 abs(self._wrong_by) / SECOND,
             )
         return found - wrong_by
 
     def file_time(self) -> int:
-        """When the file system says that it is now."""
+        """Return the current time according to the file system."""
         assert self._path is not None
         os.utime(self._path)
         return os.stat(self._path).st_mtime_ns // 1000
 
 
 def correct_future(tx: Transaction, time: int, before: int | None, last: tuple[int, int]) -> bool:
-    """Bring snapshots that lie after ``time`` back to it, if that is where they belong.
+    """Move snapshots dated after ``time`` back to it, if their clock was ahead; return whether it was.
 
-    ``before`` is the newest snapshot that does not lie in the future, ``last`` the newest of all and its time.  A clock
+    ``before`` is the newest snapshot that is not in the future; ``last`` is the newest of all, with its time. A clock
     that was ahead leaves a gap: the commits in the future took no longer than the time from ``before`` to now.
     """
     ahead = (last[1] - time) / SECOND
@@ -101,14 +101,14 @@ def correct_future(tx: Transaction, time: int, before: int | None, last: tuple[i
             return True
     log.warning(
         "the newest snapshot is dated %.0f s ahead of this clock, which seems to be behind; new commits take the date "
-        "of the newest snapshot. Set the clock right.",
+        "of the newest snapshot. Correct the clock.",
         ahead,
     )
     return False
 
 
 def correct_moments(tx: Transaction, time: int) -> None:
-    """What a clock that was ahead has left behind, apart from snapshots, happened by now or lapses within a day."""
+    """Move other dates of a clock that was ahead back to now, and expiries back to within a day from now."""
     for table, column in _MOMENTS:
         tx.execute(f"update {table} set {column} = ? where {column} > ?", (time, time + DOUBTFUL))
     for table, column in _EXPIRIES:

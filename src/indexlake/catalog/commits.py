@@ -1,6 +1,6 @@
-"""Snapshots, tokens, and the row sets that commits leave behind for the validation of others: SQL only.
+"""SQL for snapshots, tokens, and the row sets that commits leave behind to validate others.
 
-What they mean is the sequencer's business (`commit.sequencer`).
+Their meaning is explained in `commit.sequencer`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 
 RESERVED = 2**62
-"""Stands for the snapshot of rows that are locked by a writer whose turn it is: later than any transaction."""
+"""Stands for the snapshot of rows locked by a writer whose turn it is: later than any transaction."""
 
 _IN_LIMIT = 500
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
@@ -27,19 +27,19 @@ _AT_LEAST = """select snapshot_id, committed_at from indexlake_snapshot where sn
 
 
 def last_snapshot(r: ReadTransaction | Transaction) -> tuple[int, int]:
-    """(snapshot id, commit time) of the newest commit."""
+    """Return (snapshot id, commit time) of the newest commit."""
     rows = r.rows("select snapshot_id, committed_at from indexlake_snapshot order by snapshot_id desc limit 1")
     return rows[0][0], rows[0][1]
 
 
 def newest(r: ReadTransaction | Transaction) -> tuple[int, int, int | None]:
-    """The same, and what the server's clock says."""
+    """Return the same with the server's time."""
     rows = r.rows(_NEWEST)
     return rows[0][0], rows[0][1], rows[0][2]
 
 
 def lake_time(catalog: Catalog) -> int:
-    """The present, by the lake's clock."""
+    """Return the present by the lake's clock."""
     with catalog.read() as r:
         _, committed_at, server = newest(r)
     return catalog.time(server, committed_at)
@@ -52,7 +52,7 @@ def add_snapshot(
 
 
 def add_snapshots(tx: Transaction, rows: Sequence[tuple[int, int, str, str | None, str | None]]) -> None:
-    """Several at once: (snapshot, committed at, operation, summary, token)."""
+    """Add several snapshots: (snapshot, committed at, operation, summary, token)."""
     names = ("snapshot_id", "committed_at", "operation", "summary", "commit_token")
     tx.insert_rows("indexlake_snapshot", names, rows)
 
@@ -63,7 +63,7 @@ def snapshot_of_token(tx: Transaction, token: str) -> int | None:
 
 
 def snapshot_made(tx: Transaction, snapshot: int | None, committed_at: int) -> int | None:
-    """The snapshot, if it is the one that was committed at that very microsecond."""
+    """Return the snapshot if it was committed at exactly this microsecond."""
     rows = tx.rows(
         "select snapshot_id from indexlake_snapshot where snapshot_id = ? and committed_at = ?",
         (snapshot, committed_at),
@@ -72,19 +72,19 @@ def snapshot_made(tx: Transaction, snapshot: int | None, committed_at: int) -> i
 
 
 def write_over_lost_commit(tx: Transaction) -> None:
-    """A COMMIT that failed may lie whole in SQLite's log, where a crash would bring it back: take its place."""
+    """Write something, because SQLite's log may hold a failed COMMIT whole, and a crash would bring it back."""
     tx.execute("update indexlake_lake set incarnation = incarnation")
 
 
 def microseconds(time: datetime) -> int:
-    """A moment as the catalog holds it, to the microsecond: a float would lose the last one."""
+    """Return a moment in microseconds, as the catalog holds it; a float would lose precision."""
     return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def snapshot_at_time(r: ReadTransaction | Transaction, time: int) -> int | None:
-    """The newest snapshot committed at or before a time.
+    """Return the newest snapshot committed at or before a time.
 
-    Times never go back as numbers grow, so they are searched by halves: an index on them would cost each commit a page.
+    Times never go back as numbers grow, so a binary search finds it: an index on times would cost each commit a page.
     """
     first, last = r.rows(_ENDS)[0]
     found = None
@@ -107,7 +107,7 @@ def list_snapshots(r: ReadTransaction | Transaction, since: int = -1) -> Iterato
 
 
 def job_snapshots(r: ReadTransaction | Transaction, snapshots: Sequence[int]) -> set[int]:
-    """Those of the snapshots that are commits of jobs: they have no summary, for they change no row."""
+    """Return those snapshots that are commits of jobs, which have no summary because they change no rows."""
     found: set[int] = set()
     for start in range(0, len(snapshots), _IN_LIMIT):
         some = snapshots[start : start + _IN_LIMIT]
@@ -118,7 +118,7 @@ def job_snapshots(r: ReadTransaction | Transaction, snapshots: Sequence[int]) ->
 
 
 def drop_snapshots_below(tx: Transaction, horizon: int, limit: int) -> int:
-    """Up to ``limit`` of them, the oldest first; how many they were."""
+    """Remove up to ``limit`` of the oldest snapshots below the horizon; return how many."""
     return tx.execute(
         """delete from indexlake_snapshot where snapshot_id in
         (select snapshot_id from indexlake_snapshot where snapshot_id < ? order by snapshot_id limit ?)""",
@@ -154,7 +154,7 @@ def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: bytes) ->
 
 
 def add_all_touched(tx: Transaction, rows: Sequence[tuple[int, int, bytes]]) -> None:
-    """Several at once: (table, snapshot, row ids)."""
+    """Add the touched rows of several commits: (table, snapshot, row ids)."""
     _add_row_sets(tx, "indexlake_touched", rows)
 
 
@@ -186,7 +186,7 @@ def touched_or_locked_since(tx: Transaction, table_id: int, since: int) -> list[
 
 
 def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
-    """Whether a commit after ``since`` updated, deleted or locked rows, or added blocks.  Jobs only move versions."""
+    """Return whether a commit after ``since`` updated, deleted or locked rows, or added blocks; jobs do not count."""
     return bool(
         tx.rows(
             f"""select 1 from indexlake_touched where table_id = ? and snapshot_id > ?
@@ -198,7 +198,7 @@ def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
 
 
 def drop_touched_up_to(tx: Transaction, table_id: int, horizon: int, limit: int) -> int:
-    """Up to ``limit`` of each kind; how many they were."""
+    """Remove up to ``limit`` records each of touched and locked rows; return how many."""
     return sum(
         tx.execute(
             f"""delete from indexlake_{name} where table_id = ? and snapshot_id in

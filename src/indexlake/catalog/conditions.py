@@ -1,4 +1,4 @@
-"""Necessary conditions on encoded columns as SQL: they drop only rows that cannot satisfy a test.
+"""Necessary conditions on encoded columns as SQL: they exclude only rows that cannot satisfy a test.
 
 Floats compare by value: -0.0 equals 0.0, NaN equals itself and is the greatest.
 """
@@ -16,15 +16,15 @@ _IN_LIMIT = 500
 
 
 def test_sql(test: Test, codecs: Mapping[str, Codec], since: Mapping[str, int]) -> tuple[str, list[SqlValue]]:
-    """SQL that holds for every row that satisfies the test; columns are named as in the inline table.
+    """Return SQL that holds for every row that satisfies the test; columns are named as in the inline table.
 
-    A test of very many conditions gives none: databases limit how deep an expression is.
+    A test of very many conditions becomes always true, because databases limit the depth of expressions.
     """
     return _test_sql(test, codecs, since) if _size(test) <= _IN_LIMIT else ("1 = 1", [])
 
 
 def _size(test: Test) -> int:
-    """How many conditions there are."""
+    """Return the number of conditions."""
     count, rest = 0, [test]
     while rest:
         one = rest.pop()
@@ -72,7 +72,7 @@ def _column_sql(test: ColumnTest, codecs: Mapping[str, Codec]) -> tuple[str, lis
 
 
 def compare_sql(column: str, op: str, value: SqlValue, codec: Codec) -> tuple[str, list[SqlValue]]:
-    """``column op value`` on encoded values; floats by value: -0.0 = 0.0, NaN equals itself and is the greatest."""
+    """Return SQL for ``column op value`` on encoded values; for floats, -0.0 = 0.0 and NaN is the greatest."""
     name = quote(column)
     if not is_float(codec):
         return f"{name} {op} ?", [value]

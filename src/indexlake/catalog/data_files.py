@@ -1,39 +1,45 @@
 """The records of blocks (``indexlake_data_file``).
 
-Readers cache them and fetch what was physically written since (``changed_in``), or everything.
+Readers cache them and fetch what was physically written since (``changed_in``), or everything but the checksums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from pyroaring import BitMap
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import delete_entries, segments
-from indexlake.catalog.driver import ReadTransaction, Transaction, all_rows
+from indexlake.catalog.checksums import Kept
+from indexlake.catalog.driver import ReadTransaction, Row, Transaction, all_rows
 from indexlake.catalog.tables import next_values
 
 _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_order, file_size_bytes, record_count,
-    row_ids, min_row_id, max_row_id, min_snapshot, max_snapshot, column_stats, checksum, partition_id,
+    row_ids, min_row_id, max_row_id, min_snapshot, max_snapshot, column_stats, partition_id,
     schema_snapshot, begin_snapshot, end_snapshot, changed_in, first_key, last_key"""
+_PATH = BlockRecord._fields.index("path")
 
 
 def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[BlockRecord]:
-    """In the order of their ids, into which the database would put a million at the cost of another copy of them."""
+    """Return the records written after ``since``, sorted here: the database would need a copy of them all to do so."""
     sql = f"select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?"
-    return sorted(map(BlockRecord._make, all_rows(r, since)(sql, (table_id, since))), key=attrgetter("data_file_id"))
+    return sorted(_records(r, all_rows(r, since)(sql, (table_id, since))), key=attrgetter("data_file_id"))
+
+
+def _records(r: ReadTransaction | Transaction, rows: Iterable[Row]) -> Iterator[BlockRecord]:
+    catalog, make = r.catalog, BlockRecord._make
+    return (make((*row, Kept(catalog, row[_PATH]))) for row in rows)
 
 
 def block_ids(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
-    """Every block that has a record."""
     rows = r.rows("select data_file_id from indexlake_data_file where table_id = ?", (table_id,))
     return [file_id for (file_id,) in rows]
 
 
 def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
-    """Those of the files that are still live."""
+    """Return those of the blocks that are still live."""
     found: set[int] = set()
     for file_id in file_ids:
         found.update(
@@ -47,7 +53,7 @@ def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
 
 
 def live_ids(r: Transaction, table_id: int) -> set[int]:
-    """All live data blocks of a table."""
+    """Return the ids of all live data blocks of a table."""
     rows = r.rows(
         """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
         and role <> 'history'""",
@@ -57,18 +63,18 @@ def live_ids(r: Transaction, table_id: int) -> set[int]:
 
 
 def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: int) -> list[BlockRecord]:
-    """Live data blocks written since, whose row ids may lie between the bounds, newest first."""
+    """Return live data blocks written since whose row ids may lie within the bounds, newest first."""
     rows = r.rows(
         f"""select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?
         and end_snapshot is null and role <> 'history' and min_row_id <= ? and max_row_id >= ?
         order by data_file_id desc""",
         (table_id, since, high, low),
     )
-    return [BlockRecord._make(row) for row in rows]
+    return list(_records(r, rows))
 
 
 def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
-    """Rows in live data blocks that no delete covers."""
+    """Return the number of rows in live data blocks that are not deleted."""
     files = r.rows(
         """select data_file_id, record_count from indexlake_data_file
         where table_id = ? and end_snapshot is null and role <> 'history'""",
@@ -82,7 +88,7 @@ def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
 
 
 def has_new_live_blocks(r: Transaction, table_id: int, since: int, newest_above: int = -1) -> bool:
-    """Whether a live block was written, physically, after ``since``, with rows committed after ``newest_above``."""
+    """Return whether a live block was physically written after ``since`` with rows committed after ``newest_above``."""
     return bool(
         r.rows(
             """select 1 from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot is null
@@ -93,7 +99,7 @@ def has_new_live_blocks(r: Transaction, table_id: int, since: int, newest_above:
 
 
 def has_new_keyed_blocks(r: Transaction, table_id: int, since: int) -> bool:
-    """Whether a live block that is not in row-id order was written, physically, after ``since``."""
+    """Return whether a live block that is not in row-id order was physically written after ``since``."""
     return bool(
         r.rows(
             """select 1 from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot is null
@@ -104,7 +110,7 @@ def has_new_keyed_blocks(r: Transaction, table_id: int, since: int) -> bool:
 
 
 def relabel(tx: Transaction, labels: Iterable[tuple[int, int]], snapshot: int, *, role: str | None = None) -> None:
-    """Blocks (first) get other partitions (second), and another role if one is given; nothing else of them changes."""
+    """Assign blocks (first) to other partitions (second), and give them another role if one is given."""
     tx.execute_many(
         """update indexlake_data_file set partition_id = ?, role = coalesce(?, role), changed_in = ?
         where data_file_id = ?""",
@@ -113,12 +119,11 @@ def relabel(tx: Transaction, labels: Iterable[tuple[int, int]], snapshot: int, *
 
 
 def label(r: Transaction, file_id: int) -> int:
-    """The partition that a block of a clustered table is in."""
+    """Return the partition that a block of a clustered table is in."""
     return int(r.rows("select partition_id from indexlake_data_file where data_file_id = ?", (file_id,))[0][0])
 
 
 def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRecord]:
-    """The live blocks of some partitions."""
     found: list[BlockRecord] = []
     for partition_id in partition_ids:
         rows = r.rows(
@@ -126,12 +131,12 @@ def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRe
             order by data_file_id""",
             (partition_id,),
         )
-        found += map(BlockRecord._make, rows)
+        found += _records(r, rows)
     return found
 
 
-def there(r: Transaction, file_ids: Sequence[int]) -> set[int]:
-    """Of some blocks those that have a record, live or not."""
+def recorded(r: Transaction, file_ids: Sequence[int]) -> set[int]:
+    """Return those of the blocks that have a record, live or not."""
     found: set[int] = set()
     for n in range(0, len(file_ids), 500):
         some = file_ids[n : n + 500]
@@ -145,7 +150,7 @@ def there(r: Transaction, file_ids: Sequence[int]) -> set[int]:
 
 
 def add_block(tx: Transaction, block: BlockRecord) -> int:
-    """Insert the record under a fresh id, which is returned."""
+    """Insert the record under a fresh id, and return the id."""
     file_id = next_values(tx, "data_file")
     insert_blocks(tx, [block._replace(data_file_id=file_id)])
     return file_id
@@ -154,16 +159,17 @@ def add_block(tx: Transaction, block: BlockRecord) -> int:
 def insert_blocks(tx: Transaction, blocks: Iterable[BlockRecord]) -> None:
     """Insert records under the ids that they have."""
     marks = ", ".join("?" * len(BlockRecord._fields))
-    tx.execute_many(f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({marks})", blocks)
+    sql = f"insert into indexlake_data_file ({_BLOCK_COLUMNS}, checksum) values ({marks})"
+    tx.execute_many(sql, [(*block[:-1], bytes(block.checksum)) for block in blocks])
 
 
 def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
-    """Truncate: every live data block ends here."""
+    """End every live data block of a truncated table."""
     end_blocks(tx, sorted(live_ids(tx, table_id)), snapshot)
 
 
 def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:
-    """The blocks are read by no snapshot from this one on.  Their segments stay: earlier snapshots use them."""
+    """End blocks, so that no snapshot from this one on reads them; their segments stay for earlier snapshots."""
     tx.execute_many(
         "update indexlake_data_file set end_snapshot = ?, changed_in = ? where data_file_id = ?",
         [(snapshot, snapshot, file_id) for file_id in file_ids],
@@ -174,7 +180,7 @@ def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:
 
 
 def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int, limit: int) -> int:
-    """Remove up to ``limit`` blocks that no retained snapshot reaches; how many there were."""
+    """Remove up to ``limit`` blocks that no retained snapshot needs; return how many."""
     rows = tx.rows(
         "select data_file_id from indexlake_data_file where table_id = ? and end_snapshot <= ? limit ?",
         (table_id, horizon, limit),
@@ -183,20 +189,20 @@ def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int, li
 
 
 def drop_any_blocks(tx: Transaction, table_id: int, now: int, limit: int) -> int:
-    """Remove up to ``limit`` blocks of a table that is gone; how many there were."""
+    """Remove up to ``limit`` blocks of a removed table; return how many."""
     rows = tx.rows("select data_file_id from indexlake_data_file where table_id = ? limit ?", (table_id, limit))
     return _drop(tx, table_id, [file_id for (file_id,) in rows], now)
 
 
 def _drop(tx: Transaction, table_id: int, file_ids: Sequence[int], now: int) -> int:
-    """Remove the records of some blocks, with their deletes and links; remember their files."""
+    """Remove the records of blocks with their deletes and links, and remember their files as garbage."""
     if not file_ids:
         return 0
     segments.drop_links_of(tx, table_id, file_ids, now)
     these = f"data_file_id in ({', '.join('?' * len(file_ids))})"
     tx.execute(
-        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
-        select relative_path, table_id, {int(now)} from indexlake_data_file where {these}
+        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at, checksum)
+        select relative_path, table_id, {int(now)}, checksum from indexlake_data_file where {these}
         on conflict (relative_path) do nothing""",
         file_ids,
     )

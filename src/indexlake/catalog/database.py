@@ -1,7 +1,7 @@
 """What the two databases have in common: a pool of sessions behind a catalog, and how a transaction ends.
 
-A transaction that is left without being committed or closed is ended, by its block or, with a warning, when it is
-dropped.  One that is over refuses every further use.
+A transaction that was neither committed nor closed is ended when its ``with`` block is left or, with a warning, when it
+is garbage-collected. A transaction that has ended refuses every further use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended be
 
 
 class Database:
-    """A catalog that is open: it belongs to the process that opened it."""
+    """An open catalog. It belongs to the process that opened it."""
 
     dialect: Dialect
     location: str
@@ -58,7 +58,7 @@ class Database:
 
 
 class Ending:
-    """What reading and writing transactions share beside their statements."""
+    """What reading and writing transactions have in common besides their statements."""
 
     _session: Any
     _kind = "read"
@@ -89,7 +89,7 @@ class Ending:
 
 
 class Writing(Ending):
-    """What writing transactions share."""
+    """What writing transactions have in common."""
 
     _kind = "write"
     execute: Callable[..., int]

@@ -1,7 +1,7 @@
 """Namespaces, tables and fields in the catalog.
 
-Readers look definitions up in a read transaction; changes are small records (``CreateTable``, ``DropTable`` …) that
-the commit applies inside its critical section, where the names are checked again.
+Readers look definitions up in a read transaction. Changes are small records (``CreateTable``, ``DropTable`` …) that the
+commit applies inside its critical section, where the names are checked again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TableRecord:
 
 
 def near_name(wanted: str, known: Iterable[str]) -> str | None:
-    """The full name whose table is spelled most like the wanted one; None if none is near."""
+    """Return the full name whose table is spelled most like the wanted one; None if none is similar."""
     from difflib import SequenceMatcher
 
     def likeness(name: str) -> tuple[float, float]:
@@ -70,7 +70,7 @@ def near_name(wanted: str, known: Iterable[str]) -> str | None:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """``"sales.orders"`` → namespace and table; without a dot the namespace is ``main``."""
+    """Split ``"sales.orders"`` into namespace and table; without a dot the namespace is ``main``."""
     namespace, dot, table = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     namespace = namespace if dot else "main"
     if not table or not namespace or "\x00" in name or "." in namespace:
@@ -108,7 +108,7 @@ def read_table(r: ReadTransaction | Transaction, table_id: int) -> TableRecord |
 def find_table(
     r: ReadTransaction | Transaction, namespace: str, name: str, at: int | None = None
 ) -> TableRecord | None:
-    """The table of that name, now or as of a snapshot; the record has the name it had then."""
+    """Return the table with a name now or at a snapshot; the record has the name of that time."""
     visible, params = _visible("t", at)
     folded = (namespace.lower(), name.lower())
     if at is not None:
@@ -126,7 +126,7 @@ def find_table(
 
 
 def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list[TableRecord]:
-    """The tables of now or of a snapshot, by name."""
+    """Return the tables of now or of a snapshot, by name."""
     visible, params = _visible("t", at)
     rows = r.rows(f"select {_TABLE_COLUMNS} {_TABLE_FROM} where {visible} order by 2, 4", params)
     tables = [_table_record(row) for row in rows]
@@ -135,14 +135,14 @@ def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list
     former = {table_id: (space, name) for table_id, space, name in _former_names(r, at)}
     named = [t for t in tables if t.named_in <= at]
     for t in tables:
-        if t.table_id in former:  # else its history has expired, and its name of then with it
+        if t.table_id in former:  # otherwise its history, including the name, has expired
             namespace, name = former[t.table_id]
             named.append(replace(t, namespace=namespace, name=name))
     return sorted(named, key=lambda t: (t.namespace, t.name))
 
 
 def name_at(r: ReadTransaction | Transaction, table: TableRecord, at: int) -> str:
-    """The full name that a table had at a snapshot."""
+    """Return the full name that a table had at a snapshot."""
     if table.named_in > at:
         for table_id, space, name in _former_names(r, at):
             if table_id == table.table_id:
@@ -151,7 +151,7 @@ def name_at(r: ReadTransaction | Transaction, table: TableRecord, at: int) -> st
 
 
 def _former_names(r: ReadTransaction | Transaction, at: int) -> list[tuple[int, str, str]]:
-    """(table id, namespace, name) of the tables that have been renamed since the snapshot and were there then."""
+    """Return (table id, namespace, name) of tables that existed at the snapshot and were renamed since."""
     return r.rows(
         """select f.table_id, n.namespace_name, f.table_name from indexlake_former_name f
         join indexlake_namespace n on n.namespace_id = f.namespace_id
@@ -182,13 +182,13 @@ def list_dropped_tables(r: ReadTransaction | Transaction) -> list[TableRecord]:
 
 
 class DefinitionChange(Protocol):
-    """A change of definitions.  ``table_id``: the table whose history shows it."""
+    """A change of definitions; ``table_id`` is the table whose history shows it."""
 
     @property
     def table_id(self) -> int | None: ...
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        """Check it against what is there now, and write it; False when there was nothing to change."""
+        """Check the change against the current definitions and write it; return False if there is nothing to change."""
         ...
 
 
@@ -198,7 +198,7 @@ class CreateNamespace:
     exist_ok: bool = False
     table_id: ClassVar[None] = None
     found: list[int] = field(default_factory=list, compare=False)
-    """Its number, if it is new: known after the commit without another read."""
+    """The id of the new namespace, so that no read is needed after the commit."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         if namespace_id_of(tx, self.name) is not None:
@@ -219,7 +219,7 @@ class DropNamespace:
     missing_ok: bool = False
     table_id: ClassVar[None] = None
     found: list[int] = field(default_factory=list, compare=False)
-    """The clustered tables that went with it."""
+    """The clustered tables that were dropped with it."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         namespace_id = namespace_id_of(tx, self.name)
@@ -262,21 +262,21 @@ class CreateTable:
     config: TableConfig
     layout: str = "heap"
     exist_ok: bool = False
-    replace: bool = False  # what has the name ends with this commit
-    checks: tuple[Check, ...] = ()  # over fields by their places
+    replace: bool = False  # end a table that has the name
+    checks: tuple[Check, ...] = ()  # over fields, by their places
     table_id: ClassVar[None] = None
     replaced: list[int] = field(default_factory=list, compare=False)
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
-    """Table id, full name, whether it is new: known after the commit without another read, which could fail."""
+    """Table id, full name and whether it is new, so that no read, which could fail, is needed after the commit."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        there = find_table(tx, self.namespace, self.name)
-        if there is not None and self.replace:
-            end_table(tx, there.table_id, snapshot)
-            self.replaced[:] = [there.table_id]
-        elif there is not None:
+        existing = find_table(tx, self.namespace, self.name)
+        if existing is not None and self.replace:
+            end_table(tx, existing.table_id, snapshot)
+            self.replaced[:] = [existing.table_id]
+        elif existing is not None:
             if self.exist_ok:
-                self.found[:] = [(there.table_id, there.full_name, False)]
+                self.found[:] = [(existing.table_id, existing.full_name, False)]
                 return False
             full = f"{self.namespace}.{self.name}"
             raise AlreadyExistsError(
@@ -333,7 +333,7 @@ class DropTable:
 
 
 def refuse_view(tx: Transaction, namespace: str, name: str) -> None:
-    """A table cannot have the name of a view."""
+    """Raise if a view has the name."""
     if (view := find_named(tx, "view", namespace, name)) is not None:
         raise AlreadyExistsError(
             f"{view.full_name!r} is a view; a table needs a name of its own. Choose another, or drop the view.",
@@ -370,7 +370,7 @@ def end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
 
 
 def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> None:
-    """What was prepared for the other layout finds another version of the table."""
+    """Change a table's layout; work prepared for the old layout then finds another version of the table."""
     tx.execute(
         "update indexlake_table set layout = ?, schema_version = ?, changed_in = ? where table_id = ?",
         (layout, snapshot, snapshot, table_id),
@@ -378,11 +378,11 @@ def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> No
 
 
 def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
-    """Names that no retained snapshot shows."""
+    """Remove names that no retained snapshot shows."""
     tx.execute("delete from indexlake_former_name where table_id = ? and end_snapshot <= ?", (table_id, horizon))
 
 
 def remove_table(tx: Transaction, table_id: int) -> None:
-    """Delete every record of a table; its blocks are gone already."""
+    """Delete every record of a table whose blocks are gone already."""
     for name in ("touched", "locked", "field", "check", "index", "partition", "former_name", "table"):
         tx.execute(f"delete from indexlake_{name} where table_id = ?", (table_id,))

@@ -10,7 +10,7 @@ from indexlake.catalog.driver import ReadTransaction, Transaction
 
 
 def read_deletes(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[tuple[int, int, Any]]:
-    """(data_file_id, snapshot_id, positions) in commit order."""
+    """Return (data_file_id, snapshot_id, positions) in commit order."""
     rows = r.rows(
         """select data_file_id, snapshot_id, positions from indexlake_delete where table_id = ? and changed_in > ?
         order by changed_in, snapshot_id""",
@@ -33,14 +33,14 @@ def add_delete(tx: Transaction, table_id: int, file_id: int, snapshot: int, posi
 
 
 def add_deletes(tx: Transaction, rows: Sequence[tuple[int, int, int, Any]]) -> None:
-    """Several at once: (table, data file, snapshot, positions)."""
+    """Add several deletes: (table, data file, snapshot, positions)."""
     if rows:
         names = ("table_id", "data_file_id", "snapshot_id", "positions", "changed_in")
         tx.insert_rows("indexlake_delete", names, [(t, f, s, positions_to_bytes(p), s) for t, f, s, p in rows])
 
 
 def unfolded(r: ReadTransaction | Transaction, table_id: int) -> list[tuple[int, int]]:
-    """(first snapshot, data_file_id) of the blocks with deletes that do not hold at every snapshot; the oldest last."""
+    """Return (first snapshot, data_file_id) of blocks with deletes newer than entry 0, the oldest last."""
     return r.rows(
         """select min(snapshot_id) as first, data_file_id from indexlake_delete where table_id = ? and snapshot_id > 0
         group by data_file_id order by first desc""",
@@ -49,7 +49,7 @@ def unfolded(r: ReadTransaction | Transaction, table_id: int) -> list[tuple[int,
 
 
 def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int, file_ids: Sequence[int]) -> int:
-    """Deletes up to the horizon hold at every retained snapshot: they become entry 0 of their blocks."""
+    """Merge deletes up to the horizon, which hold at every retained snapshot, into entry 0 of their blocks."""
     if not file_ids:
         return 0
     rows = tx.rows(

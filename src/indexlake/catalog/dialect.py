@@ -1,6 +1,6 @@
-"""Where the two databases differ in SQL text: type names, clustering, and how to look for a table.
+"""The differences between the two databases in SQL text: type names, clustering, and how to look for a table.
 
-Everything else that is sent to them is the same text.  `quote` is the one function that quotes identifiers.
+All other SQL is the same for both. `quote` is the one function that quotes identifiers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def quote(identifier: str) -> str:
-    """The identifier for SQL text, whatever characters it holds."""
+    """Quote an identifier for SQL text, whatever characters it contains."""
     if not identifier or "\0" in identifier:
         raise ValueError(f"{identifier!r} is not an identifier: it is empty or holds a NUL character.")
     return '"' + identifier.replace('"', '""') + '"'
@@ -37,7 +37,7 @@ class Dialect:
     text_type: str
     """Unicode text in binary order."""
     clustered: str
-    """What follows a CREATE TABLE so that rows lie in the order of their primary key, where that exists."""
+    """Appended to CREATE TABLE so that rows are stored in primary-key order, if the database can do that."""
     table_query: str
 
     def table_exists(self, transaction: ReadTransaction | Transaction, table: str) -> bool:

@@ -1,10 +1,10 @@
 """What the rest of IndexLake knows about a database: three small protocols and the errors they raise.
 
-`Catalog.transaction()` is the critical section: at any moment one writer of the whole lake is inside it, and a
-transaction that is not committed is rolled back on every way out.  `Catalog.read()` sees one state of the
-database from its first statement to its last.  `Catalog.query()` streams one SELECT.
+`Catalog.transaction()` is the critical section: at any moment only one writer of the whole lake is inside it, and a
+transaction that is not committed is rolled back on every way out. `Catalog.read()` sees one state of the database from
+its first statement to its last. `Catalog.query()` streams one SELECT.
 
-SQL text uses `?` for parameters on every database.  Values are int, bytes, str, float or None.
+SQL text uses `?` for parameters on every database. Values are int, bytes, str, float or None.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Row = tuple[Any, ...]
 class DatabaseError(CatalogError):
     """The database refused or failed a statement, or cannot be reached.
 
-    Programs decide by the attributes, never by the text: `retryable` (busy, serialization failure, deadlock,
-    connection lost), `unique_violation`, `sqlstate` (PostgreSQL), `code` (SQLite's extended result code).
+    Programs decide by the attributes, never by the text: `retryable` (busy, serialization failure, deadlock, connection
+    lost), `unique_violation`, `sqlstate` (PostgreSQL), `code` (SQLite's extended result code).
     """
 
     sqlstate: str | None = None
@@ -37,18 +37,20 @@ class DatabaseError(CatalogError):
 
 
 class CommitUnknown(DatabaseError):
-    """The connection or the disk failed during COMMIT: the transaction is there whole, or not at all.
+    """The connection or the disk failed during COMMIT: the transaction took effect completely or not at all.
 
-    Look its token up inside a new transaction before doing it again.
+    Look its token up inside a new transaction before repeating it.
     """
 
 
 class Statements(Protocol):
     """What reading and writing transactions have in common."""
 
+    @property
+    def catalog(self) -> Catalog: ...
     def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
-        """The same, of a query that is asked in most transactions: it need not run where nobody has written since."""
+        """Return the rows of a query made in most transactions; it need not run again if nobody has written since."""
         ...
 
     def row(self, sql: str, params: Params = ()) -> Row | None: ...
@@ -63,30 +65,30 @@ class Statements(Protocol):
 
 
 class ReadTransaction(Statements, Protocol):
-    """One consistent state of the database.  A context manager; belongs to one thread."""
+    """One consistent state of the database. A context manager; belongs to one thread."""
 
     def close(self) -> None: ...
 
 
 class Transaction(Statements, Protocol):
-    """The critical section.  A context manager that rolls back unless committed; belongs to one thread."""
+    """The critical section. A context manager that rolls back unless committed; belongs to one thread."""
 
     def execute(self, sql: str, params: Params = ()) -> int:
-        """Run one statement; the number of rows that an INSERT, UPDATE or DELETE affected."""
+        """Run one statement; return the number of rows that an INSERT, UPDATE or DELETE affected."""
         ...
 
     def send(self, sql: str, params: Params = ()) -> None:
-        """Run one statement whose outcome nobody asks for; over a network it may travel with the next one."""
+        """Run one statement whose outcome is not needed; over a network it may travel with the next one."""
         ...
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int: ...
     def execute_batch(self, sqls: Sequence[str]) -> None: ...
     def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
-        """Bulk insert: executemany on SQLite, binary COPY on PostgreSQL.  The number of rows."""
+        """Insert many rows (executemany on SQLite, binary COPY on PostgreSQL); return their number."""
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Undo what was done inside it when it is left by an exception."""
+        """Undo what was done inside the block if it is left by an exception."""
         ...
 
     def commit(self) -> None: ...
@@ -94,44 +96,44 @@ class Transaction(Statements, Protocol):
 
 
 class TurnLock(Protocol):
-    """A lock that threads and processes get in the order in which they came; it goes with the process."""
+    """A lock granted to threads and processes in order of arrival, and released if its process dies."""
 
     def acquire(self, timeout: float) -> bool: ...
     def release(self) -> None: ...
 
 
 def all_rows(r: Statements, since: int) -> Callable[[str, Params], Iterable[Row]]:
-    """How to read what was written since a snapshot; -1: all there is, which may be too much to hold twice."""
+    """Return how to read what was written since a snapshot: streaming everything (-1), or all rows at once."""
     return r.query if since < 0 else r.rows
 
 
 class Catalog(Protocol):
-    """A database that holds a lake's catalog.  Safe to share between threads; belongs to one process."""
+    """A database that holds a lake's catalog. Safe to share between threads; belongs to one process."""
 
     @property
     def dialect(self) -> Dialect: ...
     @property
     def location(self) -> str:
-        """Where it is, without secrets."""
+        """The address of the catalog, without secrets."""
         ...
 
     def database(self) -> Literal["sqlite", "postgres"]: ...
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
-        """Stream one SELECT.  Its connection returns to the pool when the iterator ends or is dropped."""
+        """Stream one SELECT. Its connection returns to the pool when the iterator ends or is dropped."""
         ...
 
     def time(self, server: int | None, last: int) -> int:
-        """The lake's time: from what the server's clock says, where there is one; ``last`` is the newest commit's."""
+        """Return the lake's time, given the server's clock if there is a server, and the newest commit's time."""
         ...
 
     def transaction(self) -> Transaction: ...
     def read(self) -> ReadTransaction: ...
     def turn(self, slot: int) -> TurnLock:
-        """One of the locks by which writers of the lake take turns."""
+        """Return one of the locks with which writers of the lake take turns."""
         ...
 
     def checkpoint(self) -> None:
-        """Let the database tidy its log now.  Never waits for readers, never fails a commit."""
+        """Let the database tidy its log now. Never waits for readers, never fails a commit."""
         ...
 
     def close(self) -> None: ...

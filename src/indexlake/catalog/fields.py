@@ -1,4 +1,4 @@
-"""Field records in the catalog: the columns of a table, with every name, type and step they ever had.
+"""Field records in the catalog: the columns of a table, with every name, type and conversion step they ever had.
 
 Records are ended and added, never changed or removed: files refer to the columns of the snapshot that wrote them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def read_schema(r: ReadTransaction | Transaction, table: TableRecord) -> SchemaHistory:
-    """Every field record of the table."""
+    """Read every field record of the table."""
     rows = r.rows(
         """select field_id, field_name, data_type, nullable, default_value, metadata, begin_snapshot, end_snapshot,
         position, source_field_id, steps, released_in, default_sql, generated, initial_value
@@ -51,7 +51,7 @@ def read_schema(r: ReadTransaction | Transaction, table: TableRecord) -> SchemaH
 
 
 def read_checks(r: ReadTransaction | Transaction, table_id: int) -> list[Check]:
-    """Every check that the table ever had."""
+    """Return every check that the table ever had."""
     rows = r.rows(
         """select check_id, check_name, condition, begin_snapshot, end_snapshot, validated_in from indexlake_check
         where table_id = ? order by check_id""",
@@ -76,7 +76,7 @@ def insert_checks(tx: Transaction, table_id: int, checks: Sequence[Check], snaps
 
 
 def held_columns(r: ReadTransaction | Transaction, table_id: int) -> tuple[str, ...]:
-    """The columns that the table's inline rows have."""
+    """Return the columns that the table's inline rows have."""
     known = r.rows(
         "select distinct field_id from indexlake_field where table_id = ? and (released_in is null or released_in > 0)",
         (table_id,),
@@ -108,7 +108,7 @@ def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot:
 
 
 def sequences_in(default_sql: str | None) -> list[tuple[str, str]]:
-    """The sequences that a default asks: namespaces and names."""
+    """Return (namespace, name) of the sequences that a default uses."""
     found = _NEXTVAL.findall(default_sql or "")
     parts = (name.replace("''", "'").rpartition(".") for name in found)
     return [(namespace or "main", name) for namespace, _, name in parts]

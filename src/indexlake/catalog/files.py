@@ -1,4 +1,4 @@
-"""The files that the catalog knows: reached by a retained snapshot, or no longer; and who may add more."""
+"""The files known to the catalog, whether still reachable or garbage, and the writers that may add more."""
 
 from __future__ import annotations
 
@@ -8,54 +8,53 @@ from indexlake.catalog.driver import ReadTransaction, Transaction
 
 
 def reachable_paths(r: ReadTransaction | Transaction) -> Iterator[str]:
-    """Every data file and index file that has a record."""
+    """Yield the path of every data file and index file that has a record."""
     for kind in ("data_file", "index_file"):
         for (path,) in r.query(f"select relative_path from indexlake_{kind}"):
             yield path
 
 
 def garbage(r: ReadTransaction | Transaction) -> dict[str, int]:
-    """Files whose records were dropped, and when that was."""
+    """Return the files whose records were dropped, with the time of that."""
     return dict(r.rows("select relative_path, unreachable_at from indexlake_garbage"))
 
 
 def forget_garbage(tx: Transaction, paths: Sequence[str]) -> None:
-    """The files are gone."""
+    """Forget garbage files that were deleted."""
     tx.execute_many("delete from indexlake_garbage where relative_path = ?", [(p,) for p in paths])
 
 
 def living_writers(r: ReadTransaction | Transaction) -> set[str]:
-    """Those who may still commit files of theirs."""
+    """Return the writers that may still commit files."""
     return {writer for (writer,) in r.rows("select writer_id from indexlake_writer where reaped = 0")}
 
 
 def reap_writers(tx: Transaction, now: int) -> int:
-    """Whoever has not been heard of in time can commit nothing any more, so its files are nobody's."""
+    """Declare writers with an expired lease dead: they can commit nothing any more, so their files are garbage."""
     return tx.execute("update indexlake_writer set reaped = ? where reaped = 0 and expires_at < ?", (now, now))
 
 
 def reaped_writers(r: ReadTransaction | Transaction) -> dict[str, int]:
-    """Those who can commit nothing any more, and since when."""
+    """Return the writers that were declared dead, with the time of that."""
     return dict(r.rows("select writer_id, reaped from indexlake_writer where reaped <> 0"))
 
 
 def lapsed_writers(r: ReadTransaction | Transaction, now: int) -> set[str]:
-    """Writers that ``reap_writers`` would reap."""
+    """Return the writers that ``reap_writers`` would declare dead."""
     rows = r.rows("select writer_id from indexlake_writer where reaped = 0 and expires_at < ?", (now,))
     return {writer for (writer,) in rows}
 
 
 def forget_writers(tx: Transaction, before: int) -> None:
-    """Reaped writers from long ago; a process that still holds such an id finds no writer and fails all the same."""
+    """Remove writers that died long ago; a process still using such an id fails anyway, because it finds no record."""
     tx.execute("delete from indexlake_writer where reaped <> 0 and reaped < ?", (before,))
 
 
 def table_ids(r: ReadTransaction | Transaction) -> set[int]:
-    """Every table that has a record, the dropped ones included."""
+    """Return the ids of all tables that have a record, including dropped ones."""
     return {table_id for (table_id,) in r.rows("select table_id from indexlake_table")}
 
 
 def clustered_table_ids(r: ReadTransaction | Transaction) -> set[int]:
-    """The clustered tables that are there now."""
     rows = r.rows("select table_id from indexlake_table where layout = 'clustered' and end_snapshot is null")
     return {table_id for (table_id,) in rows}

@@ -1,6 +1,6 @@
 """What happens to open catalogs when the process forks.
 
-A catalog belongs to the process that opened it.  In a forked child, any use of an inherited catalog raises
+A catalog belongs to the process that opened it. In a forked child, any use of an inherited catalog raises
 `OwnershipError`, and its connections are neither used nor closed there, because they belong to the parent.
 
 Each watched catalog is notified three times: before the fork, so that it can come to rest, and after it in the parent
@@ -33,7 +33,7 @@ def watch(catalog: Watched) -> None:
 
 
 def keep_forever(thing: object) -> None:
-    """Never collect it, not even when the interpreter ends: collecting a connection would close it."""
+    """Keep an object for ever, even when the interpreter ends: collecting a connection would close it."""
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """``hot_fields``: what the hot store keeps in order for it."""
+    """Creates an index; ``hot_fields`` are what the hot store keeps ordered for it."""
 
     table_id: int
     full_name: str
-    schema_version: int  # the columns that the rest was made for
+    schema_version: int  # of the columns that the definition was made for
     name: str
     kind: str
     key_field_ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class CreateIndex:
     params: Mapping[str, Any]
     hot_fields: tuple[Field, ...]
     found: list[int] = field(default_factory=list, compare=False)
-    """The index's number: known after the commit without another read."""
+    """The id of the index, so that no read is needed after the commit."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
@@ -46,14 +46,14 @@ class CreateIndex:
             raise ConflictError(
                 f"The columns of table {self.full_name!r} changed meanwhile. Run it again.", table=self.full_name
             )
-        there = live_index(tx, self.table_id, self.name)
-        if there is not None:
-            if self.equals(there):
-                self.found[:] = [there.index_id]
+        existing = live_index(tx, self.table_id, self.name)
+        if existing is not None:
+            if self.equals(existing):
+                self.found[:] = [existing.index_id]
                 return False
             raise AlreadyExistsError(
-                f"Table {self.full_name!r} has another index {there.name!r}, a {there.kind}. Drop it first with "
-                f"t.drop_index({there.name!r}), or choose another name.",
+                f"Table {self.full_name!r} has another index {existing.name!r}, a {existing.kind}. Drop it first with "
+                f"t.drop_index({existing.name!r}), or choose another name.",
                 name=self.name,
             )
         params = {"unique": True, **self.params} if self.unique else self.params
@@ -78,18 +78,18 @@ class DropIndex:
     full_name: str
     name: str
     missing_ok: bool = False
-    index_id: int | None = None  # only this one, whoever has the name now
+    index_id: int | None = None  # only this index, even if another has the name now
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
         if table is None or table.end_snapshot is not None:
             raise NotFoundError(f"Table {self.full_name!r} was dropped.", name=self.full_name)
-        there = live_index(tx, self.table_id, self.name)
-        if there is None or self.index_id not in (None, there.index_id):
+        existing = live_index(tx, self.table_id, self.name)
+        if existing is None or self.index_id not in (None, existing.index_id):
             if self.missing_ok:
                 return False
             raise no_index(self.full_name, self.name, [i.name for i in live_indexes(tx, self.table_id)])
-        drop_index(tx, hot, self.table_id, there, snapshot)
+        drop_index(tx, hot, self.table_id, existing, snapshot)
         return True
 
 
@@ -100,7 +100,7 @@ def drop_index(tx: Transaction, hot: HotStore, table_id: int, index: Index, snap
 
 
 def live_indexes(tx: Transaction, table_id: int) -> list[Index]:
-    """Without the primary key."""
+    """Return the indexes that are live, except the primary key."""
     return [i for i in segments.read_indexes(tx, table_id) if i.end_snapshot is None and not i.is_primary]
 
 

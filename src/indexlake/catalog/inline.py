@@ -1,8 +1,8 @@
 """Rows in the catalog database: ``indexlake_inline_row_{table_id}``.
 
-A row version is (_begin, row id, _end, encoded values).  A reader at S sees the versions with
-``_begin <= S < _end`` that are not below the floors: those lie in blocks already and their inline copies wait
-for the purge.  Floors are (begin, row id) of live versions and (end, row id) of superseded ones.
+A row version is (_begin, row id, _end, encoded values). A reader at S sees the versions with ``_begin <= S < _end``
+above the floors: those at or below are in blocks already, and their inline copies await the purge. Floors are (begin,
+row id) for live versions and (end, row id) for superseded ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _index_name(table_id: int, index_id: int) -> str:
 
 
 class InlineTables:
-    """The tables themselves."""
+    """Creates and changes the tables themselves."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -82,7 +82,7 @@ class InlineTables:
         tx.execute(f"alter table {quote(inline_table(table_id))} drop column {quote(f'f{field_id}')}")
 
     def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
-        """An index of the database on the columns as they are encoded."""
+        """Create a database index on the encoded columns."""
         name, kind = inline_table(table_id), ""
         if long := [f for f in fields if self._is_long(f)]:
             fields, kind = long[:1], "using hash"
@@ -94,12 +94,12 @@ class InlineTables:
         tx.execute(f"drop index if exists {quote(_index_name(table_id, index_id))}")
 
     def _is_long(self, f: Field) -> bool:
-        """Whether values may have a few thousand bytes, which PostgreSQL's ordered indexes refuse."""
+        """Return whether values may take a few thousand bytes, which PostgreSQL's ordered indexes refuse."""
         is_short = f.codec.kind == "int" or pa.types.is_decimal(f.type) or is_uuid(f.type)
         return not is_short and self._catalog.database() == "postgres"
 
     def _column(self, f: Field) -> str:
-        """The column that holds a field, as SQL defines it."""
+        """Return the SQL definition of the column that holds a field."""
         kinds = {"int": self._catalog.dialect.int_type, "bytes": self._catalog.dialect.bytes_type}
         return f"{quote(f.column)} {kinds[f.codec.kind]}"
 
@@ -122,12 +122,12 @@ class InlineTables:
         live = gone.format("_end is null and (_begin < ? or (_begin = ? and _indexlake_row_id <= ?))")
         dead = gone.format("_end is not null and (_end < ? or (_end = ? and _indexlake_row_id <= ?))")
         if self._catalog.database() == "sqlite" and not self._has_others(tx, table):
-            return tx.execute(f"delete from {name}")  # SQLite drops the pages whole, whoever reads keeps what it sees
+            return tx.execute(f"delete from {name}")  # SQLite frees whole pages; readers keep the rows they see
         count = tx.execute(live, (hot[0], hot[0], hot[1])) + tx.execute(dead, (history[0], history[0], history[1]))
         return count + tx.execute(dead, (table.horizon + 1, -1, -1))
 
     def _has_others(self, tx: Transaction, table: TableRecord) -> bool:
-        """Whether there are versions that a purge leaves."""
+        """Return whether any versions would survive a purge."""
         select, hot, history = (
             f"select 1 from {quote(inline_table(table.table_id))} where",
             table.hot_floor,
@@ -144,10 +144,10 @@ class InlineTables:
 class InlineRows:
     """The rows of one table as one transaction sees them, at one snapshot.
 
-    ``newest`` promises that the snapshot is the last one: superseded versions need no look then.
+    ``newest`` promises that the snapshot is the last one, so superseded versions can be ignored.
     """
 
-    _tx: Transaction  # or one that only reads, outside the critical section
+    _tx: Transaction  # or a read transaction, outside the critical section
     _table_id: int
     _floors: TableRecord | Head
     _schema: TableSchema
@@ -161,9 +161,9 @@ class InlineRows:
     # ------------------------------------------------------------ reading
 
     def _visible_rows(self, columns: tuple[str, ...], test: Test) -> Iterator[Row]:
-        """Rows a reader sees, prefiltered by a necessary condition on columns ``f<id>``.
+        """Yield the visible rows that may satisfy the test.
 
-        The condition says nothing about rows that are older than a column.
+        Rows written before a tested column existed always pass.
         """
         visible, params = self._visible()
         condition, values = test_sql(test, self._schema.column_codecs, self._schema.column_since)
@@ -175,7 +175,7 @@ class InlineRows:
         return int(self._tx.rows(f"select count(*) from {self._name} where {visible}", params)[0][0])
 
     def _has_more_than(self, limit: int) -> bool:
-        """Whether more rows than that are visible; the others are not looked at."""
+        """Return whether more rows than this are visible, counting no further."""
         visible, params = self._visible()
         found = f"select 1 from {self._name} where {visible} limit ?"
         return int(self._tx.rows(f"select count(*) from ({found}) as found", [*params, limit + 1])[0][0]) > limit
@@ -190,7 +190,7 @@ class InlineRows:
         )
 
     def _is_visible(self, row: Row) -> bool:
-        """The visibility rule, for rows fetched by key."""
+        """Apply the visibility rule to a row fetched by key."""
         begin, row_id, end = row[0], row[1], row[2]
         if end is None:
             return bool(begin <= self._snapshot and (begin, row_id) > self._floors.hot_floor)
@@ -199,17 +199,17 @@ class InlineRows:
     def _with_key(
         self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
     ) -> list[Row]:
-        """Every inline version with some encoded values in some columns, whatever its visibility."""
+        """Return every inline version with these encoded values in some columns, visible or not."""
         condition, values = _key_condition(key, key_columns, codecs)
         return self._tx.rows(f"{select_rows(self._table_id, columns)} where {condition}", values)
 
     def _visible_with_key(
         self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
     ) -> Row | None:
-        """The visible version with that primary key.
+        """Return the visible version with a primary key.
 
-        Versions with one primary key follow each other, and many may have been superseded: no other one can be visible
-        than the one that began last, up to the snapshot.  Where there are few it costs less to fetch all of them.
+        Many versions with the key may have been superseded, and only the one that began last up to the snapshot can be
+        visible. If they are few, fetching all of them costs less.
         """
         condition, values = _key_condition(key, key_columns, codecs)
         some, last = _select_with_key(self._table_id, columns, condition)
@@ -224,7 +224,7 @@ class InlineRows:
     def _with_keys(
         self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]], key_columns: tuple[str, ...]
     ) -> Iterator[Row]:
-        """Every inline version with one of the encoded keys (no floats) in some columns, whatever its visibility."""
+        """Yield every inline version with one of the encoded keys (no floats) in some columns, visible or not."""
         remaining = iter(keys)
         names = ", ".join(quote(c) for c in key_columns)
         while some := list(islice(remaining, _IN_LIMIT)):
@@ -237,12 +237,12 @@ class InlineRows:
             yield from self._tx.rows(sql, [v for key in some for v in key])
 
     def _has_between(self, column: str, low: int, high: int) -> bool:
-        """Whether an inline version, visible or not, has a value from ``low`` to ``high``."""
+        """Return whether an inline version, visible or not, has a value from ``low`` to ``high``."""
         name = quote(column)
         return bool(self._tx.rows(f"select 1 from {self._name} where {name} >= ? and {name} <= ? limit 1", (low, high)))
 
     def _live_since(self, since: int, columns: tuple[str, ...]) -> Iterator[Row]:
-        """Live versions above the floor that were committed after ``since``."""
+        """Yield live versions above the floor that were committed after ``since``."""
         floor = self._floors.hot_floor
         sql = f"{select_rows(self._table_id, columns)} where {_ABOVE_HOT} and _begin > ?"
         return self._tx.query(sql, (floor[0], floor[0], floor[1], since))
@@ -264,9 +264,9 @@ class InlineRows:
         return int(live[0][0]), int(dead[0][0])
 
     def _oldest(self, floor: tuple[int, int], columns: tuple[str, ...], limit: int, *, history: bool) -> Iterator[Row]:
-        """Live versions above a floor in (_begin, row id) order, or superseded ones in (_end, row id) order."""
+        """Yield live versions above a floor in (_begin, row id) order, or superseded ones in (_end, row id) order."""
         above, by = (f"_end is not null and {_NOT_IN_HISTORY}", "_end") if history else (_ABOVE_HOT, "_begin")
-        # The first condition is where the database begins to look: those below may still wait for the purge.
+        # The first condition tells the database where to start: rows below may still await the purge.
         sql = f"{select_rows(self._table_id, columns)} where {by} >= ? and {above}"
         order = f"order by {by}, _indexlake_row_id limit {int(limit)}"
         return self._tx.query(f"{sql} {order}", (floor[0], floor[0], floor[0], floor[1]))
@@ -274,7 +274,7 @@ class InlineRows:
     # ------------------------------------------------------------ the change feed
 
     def _changes(self, kind: Change, since: int, until: int, columns: tuple[str, ...]) -> Iterator[Row]:
-        """Versions that no block holds yet and that began or ended in (since, until], by that snapshot and row id."""
+        """Yield versions that no block holds and that began or ended in (since, until], by that snapshot and row id."""
         condition, params = self._changed(kind, since, until)
         sql = f"{select_rows(self._table_id, columns)} where {condition} order by {kind}, _indexlake_row_id"
         return self._tx.query(sql, params)
@@ -326,14 +326,14 @@ class InlineRows:
 
 @lru_cache(4096)
 def select_rows(table_id: int, columns: tuple[str, ...]) -> str:
-    """All versions: begin, row id, end, values."""
+    """Return SQL that selects begin, row id, end and values of all versions."""
     names = "".join(f", {quote(c)}" for c in columns)
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
 
 
 @lru_cache(4096)
 def _select_with_key(table_id: int, columns: tuple[str, ...], condition: str) -> tuple[str, str]:
-    """A few versions with a key, and the one that began last up to a snapshot."""
+    """Return SQL for a few versions with a key, and SQL for the one that began last up to a snapshot."""
     select = f"{select_rows(table_id, columns)} where {condition}"
     return f"{select} limit {_FEW_VERSIONS + 1}", f"{select} and _begin <= ? order by _begin desc limit 1"
 
@@ -362,7 +362,7 @@ def _key_condition(
 
 @lru_cache(4096)
 def _plain_key_condition(columns: tuple[str, ...], codecs: tuple[Codec, ...]) -> str | None:
-    """The text for a key without floats, which is the same for every key.  Floats compare by value, not as bits."""
+    """Return the condition for any key without floats; None with floats, which compare by value, not as bits."""
     if any(is_float(codec) for codec in codecs):
         return None
     return " and ".join(f"{quote(column)} = ?" for column in columns)

@@ -1,6 +1,6 @@
-"""What the catalog knows of a redo log: who owns the lake, the log's files in order, and what is in the catalog whole.
+"""What the catalog knows of a redo log: the lake's owner, the log's files in order, and how much the catalog holds.
 
-The list of files is the root of the log: a file that is not listed holds nothing, one that is listed must be there.
+The list of files is the root of the log: a file that is not listed holds nothing; one that is listed must exist.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def create_statements(d: Dialect) -> list[str]:
 class LogOwner:
     """The process that numbers the commits of a lake.
 
-    ``place`` names the log's folder wherever it is mounted.  All commits up to ``bound`` are in the catalog whole.
-    ``told`` is the newest commit of the log that the catalog was told of: a log that ends before it has lost commits.
+    ``place`` identifies the log's folder wherever it is mounted. The catalog and blocks hold all commits up to
+    ``bound``. ``told`` is the newest commit of the log known to the catalog: a log that ends earlier has lost commits.
     """
 
     epoch: int
@@ -43,7 +43,7 @@ class LogOwner:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log; ``last_commit`` and ``size`` once it is sealed."""
+    """A file of the log; ``last_commit`` and ``size`` are set once it is sealed."""
 
     epoch: int
     number: int
@@ -64,7 +64,7 @@ def read_epoch(r: ReadTransaction | Transaction) -> int:
 def take_over(
     tx: Transaction, owner: str, host: str, folder: str, place: str, since: int, bound: int, above: int
 ) -> int:
-    """Become the owner: the previous owner can commit nothing from now on.  Returns the new epoch, beyond ``above``."""
+    """Become the owner, so that the previous one can commit nothing; return the new epoch, greater than ``above``."""
     known = read_owner(tx)
     epoch, bound, told = (0, bound, 0) if known is None else (known.epoch, known.bound, known.told)
     epoch = max(epoch, above) + 1
@@ -81,9 +81,9 @@ EVERYTHING = 2**62
 
 
 def convert(tx: Transaction, bound: int) -> int:
-    """Change the hot store: processes that have the lake open can commit nothing from now on.  Returns the new epoch.
+    """Change the hot store, so that processes with the lake open can commit nothing more; return the new epoch.
 
-    It has no owner and no log yet, or any more; ``bound`` is ``EVERYTHING``, or the commit that gives it a log.
+    The lake then has no owner and no log; ``bound`` is ``EVERYTHING``, or the commit from which on it gets a log.
     """
     epoch = read_epoch(tx) + 1
     tx.execute("delete from indexlake_log_owner")
@@ -95,7 +95,7 @@ def convert(tx: Transaction, bound: int) -> int:
 
 
 def leave(tx: Transaction, epoch: int) -> None:
-    """The owner has closed the lake, if it is still the owner."""
+    """Record that the owner closed the lake, if it still is the owner."""
     tx.execute("update indexlake_log_owner set is_open = 0 where epoch = ?", (epoch,))
 
 
@@ -131,17 +131,17 @@ def unlist(tx: Transaction, epoch: int, number: int) -> None:
 
 
 def unlist_up_to(tx: Transaction, bound: int) -> int:
-    """Of sealed files whose commits are all in the catalog."""
+    """Take sealed files whose commits are all in the catalog off the list."""
     return tx.execute("delete from indexlake_log_segment where last_commit is not null and last_commit <= ?", (bound,))
 
 
 def read_bounds(r: ReadTransaction | Transaction) -> dict[int, int]:
-    """Up to which commit each table is in the catalog whole."""
+    """Return, for each table, the commit up to which the catalog and blocks hold it."""
     return dict(r.rows("select table_id, log_bound from indexlake_table"))
 
 
 def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot: int) -> bool:
-    """By compare-and-swap; False when another checkpoint has moved it, or the table was dropped."""
+    """Move a table's bound by compare-and-swap; False: another checkpoint moved it, or the table was dropped."""
     return bool(
         tx.execute(
             """update indexlake_table set log_bound = ?, changed_in = ?
@@ -152,5 +152,5 @@ def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot
 
 
 def move_idle_bound(tx: Transaction, table_id: int, bound: int) -> None:
-    """Of a table that has no versions but those in the catalog."""
+    """Move the bound of a table all of whose versions are in the catalog."""
     tx.execute("update indexlake_table set log_bound = ? where table_id = ?", (bound, table_id))

@@ -1,7 +1,7 @@
-"""The records of a clustered table as meta files hold them: read from a catalog, and written into a new one.
+"""The records of a clustered table as in its meta files: read from a catalog, and written into a new one.
 
-A restored table has no past: everything in it was written by the commit that restored it.  The numbers of its
-columns, indexes, partitions and files stay what they were, for files are named after them.
+A restored table has no past: everything in it was written by the commit that restored it. Its columns, indexes,
+partitions and files keep their ids, because files are named after them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHECK = ("check_id", "check_name", "condition", "begin_snapshot", "end_snapshot
 
 
 def table_record(r: ReadTransaction | Transaction, table_id: int) -> tuple[Record, int]:
-    """The table and its namespace, and the next row id to reserve."""
+    """Return the record of a table and its namespace, and the next row id to reserve."""
     rows = r.rows(
         f"""select n.namespace_name, t.next_row_id, {", ".join(f"t.{name}" for name in _TABLE)} from indexlake_table t
         join indexlake_namespace n on n.namespace_id = t.namespace_id where t.table_id = ?""",
@@ -52,7 +52,7 @@ def table_record(r: ReadTransaction | Transaction, table_id: int) -> tuple[Recor
 
 
 def field_records(r: ReadTransaction | Transaction, table_id: int) -> tuple[Record, ...]:
-    """Every column that the table ever had."""
+    """Return every column that the table ever had."""
     rows = r.rows(
         f"select {', '.join(_FIELD)} from indexlake_field where table_id = ? order by field_id, begin_snapshot",
         (table_id,),
@@ -61,12 +61,12 @@ def field_records(r: ReadTransaction | Transaction, table_id: int) -> tuple[Reco
 
 
 def sequences(r: ReadTransaction | Transaction) -> dict[str, int]:
-    """The numbers that are given next."""
+    """Return the next value of each counter."""
     return dict(r.rows("select name, next_value from indexlake_sequence order by name"))
 
 
 def namespace_ids(r: ReadTransaction | Transaction) -> dict[int, bool]:
-    """Every namespace that ever was, and whether it was dropped."""
+    """Return every namespace that ever existed, and whether it was dropped."""
     rows = r.rows("select namespace_id, end_snapshot from indexlake_namespace order by namespace_id")
     return {number: end is not None for number, end in rows}
 
@@ -75,12 +75,12 @@ def namespace_ids(r: ReadTransaction | Transaction) -> dict[int, bool]:
 
 
 def restore_snapshot(tx: Transaction, snapshot: int) -> None:
-    """The snapshot that restores everything is the first of the new catalog."""
+    """Make the snapshot that restores everything the first of the new catalog."""
     tx.execute("update indexlake_snapshot set snapshot_id = ?, operation = 'restore'", (snapshot,))
 
 
 def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: int, snapshot: int) -> None:
-    """Everything that a meta file tells of a table."""
+    """Write everything that a meta file says about a table."""
     table, table_id = meta.table, meta.table_id
     _restore_namespace(tx, int(table["namespace_id"]), table["namespace_name"], snapshot)
     values = {
@@ -90,7 +90,7 @@ def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: 
         "changed_in": snapshot,
     }  # fmt: skip
     _insert(tx, "table", [values])
-    # The hot store of this catalog never had the columns that are gone.
+    # The hot store of this catalog never had the dropped columns.
     _insert(
         tx, "field",
         [{**f, "table_id": table_id, "released_in": None if f["end_snapshot"] is None else GONE} for f in meta.fields],
@@ -108,7 +108,7 @@ def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: 
         tx, "index_file",
         [
             {"index_file_id": number, "index_id": s.index_id, "table_id": table_id, "relative_path": s.path,
-             "file_size_bytes": s.size, "checksum": s.checksum, "key_types": json.dumps(s.key_types),
+             "file_size_bytes": s.size, "checksum": bytes(s.checksum), "key_types": json.dumps(s.key_types),
              "min_key": s.min_key, "max_key": s.max_key, "changed_in": snapshot}
             for number, s in meta.segments.items()
         ],
@@ -150,12 +150,12 @@ def _restore_namespace(tx: Transaction, number: int, name: str, snapshot: int) -
 
 
 def set_sequences(tx: Transaction, numbers: Mapping[str, int]) -> None:
-    """What is given next."""
+    """Set the next value of each counter."""
     _insert(tx, "sequence", [{"name": name, "next_value": number} for name, number in sorted(numbers.items())])
 
 
 def add_garbage(tx: Transaction, found: Iterable[tuple[str, int]], since: int) -> None:
-    """Files (path, table id) that no record names: vacuum deletes them when its grace period has passed."""
+    """Add files (path, table id) that no record names, so that vacuum deletes them after its grace period."""
     _insert(
         tx, "garbage",
         [{"relative_path": path, "table_id": table_id, "unreachable_at": since} for path, table_id in found],

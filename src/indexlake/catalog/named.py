@@ -1,6 +1,6 @@
-"""Named things in a namespace other than tables: views and other definitions, from one snapshot to another.
+"""Views and other named definitions in a namespace, each valid from one snapshot to another.
 
-A definition never changes: it is replaced by another record.  The catalog does not interpret its body.
+A definition never changes: it is replaced by another record. The catalog does not interpret its body.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def create_statements(d: Dialect) -> list[str]:
 def find_named(
     r: ReadTransaction | Transaction, kind: str, namespace: str, name: str, at: int | None = None
 ) -> Named | None:
-    """The definition of that kind and name, now or as of a snapshot."""
+    """Return the definition with a kind and name, now or at a snapshot."""
     found = _select(r, at, "d.kind = ? and n.folded_name = ? and d.folded_name = ?",
                     (kind, namespace.lower(), name.lower()))  # fmt: skip
     return found[0] if found else None
@@ -52,7 +52,7 @@ def find_named(
 def list_named(
     r: ReadTransaction | Transaction, at: int | None = None, kinds: Sequence[str] | None = None
 ) -> list[Named]:
-    """All definitions of now or of a snapshot, by name."""
+    """Return all definitions of now or of a snapshot, by name."""
     if kinds is None:
         return _select(r, at, "1 = 1", ())
     return _select(r, at, f"d.kind in ({', '.join('?' * len(kinds))})", tuple(kinds))

@@ -35,20 +35,20 @@ class CreateNamed:
                 f"{table.full_name!r} is a table; a view needs a name of its own. Choose another, or drop the table.",
                 name=full,
             )
-        there = find_named(tx, self.kind, self.namespace, self.name)
-        if there is not None:
-            same = self.kind != "sequence" and there.body == self.body and there.name == self.name
+        existing = find_named(tx, self.kind, self.namespace, self.name)
+        if existing is not None:
+            same = self.kind != "sequence" and existing.body == self.body and existing.name == self.name
             if self.exist_ok or (self.replace and same):
                 return False
             if not self.replace:
                 raise AlreadyExistsError(
-                    f"There is a {self.kind} {there.full_name!r} already. Replace it with CREATE OR REPLACE, accept it "
-                    "with IF NOT EXISTS, or drop it first.",
+                    f"There is a {self.kind} {existing.full_name!r} already. Replace it with CREATE OR REPLACE, "
+                    "accept it with IF NOT EXISTS, or drop it first.",
                     name=full,
                 )
-            end_named(tx, there.named_id, snapshot)
+            end_named(tx, existing.named_id, snapshot)
             if self.kind == "sequence":
-                forget_calls(tx, there.named_id)
+                forget_calls(tx, existing.named_id)
         namespace_id = namespace_id_of(tx, self.namespace)
         if namespace_id is None:
             namespace_id = make_namespace(tx, self.namespace, snapshot)
@@ -66,8 +66,8 @@ class DropNamed:
     table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        there = find_named(tx, self.kind, self.namespace, self.name)
-        if there is None:
+        existing = find_named(tx, self.kind, self.namespace, self.name)
+        if existing is None:
             table = find_table(tx, self.namespace, self.name) if self.kind == "view" else None
             if self.missing_ok and table is None:
                 return False
@@ -75,9 +75,9 @@ class DropNamed:
             hint = "" if table is None else f" {full!r} is a table: DROP TABLE drops it."
             raise NotFoundError(f"There is no {self.kind} {full!r}.{hint}", name=full)
         if self.kind == "sequence":
-            _refuse_needed(tx, there)
-            forget_calls(tx, there.named_id)
-        end_named(tx, there.named_id, snapshot)
+            _refuse_needed(tx, existing)
+            forget_calls(tx, existing.named_id)
+        end_named(tx, existing.named_id, snapshot)
         return True
 
 
@@ -91,16 +91,16 @@ class RenameNamed:
     table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        there = find_named(tx, self.kind, self.namespace, self.name)
+        existing = find_named(tx, self.kind, self.namespace, self.name)
         if not DropNamed(self.kind, self.namespace, self.name, self.missing_ok).apply(tx, hot, snapshot):
             return False
-        assert there is not None
-        return CreateNamed(self.kind, there.namespace, self.new, there.body).apply(tx, hot, snapshot)
+        assert existing is not None
+        return CreateNamed(self.kind, existing.namespace, self.new, existing.body).apply(tx, hot, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNamed:
-    """Some entries of a definition's body change; what it gives and has given stays."""
+    """Changes entries of a definition's body; a sequence keeps counting where it was."""
 
     kind: str
     namespace: str
@@ -109,26 +109,26 @@ class ChangeNamed:
     table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        there = find_named(tx, self.kind, self.namespace, self.name)
-        if there is None:
+        existing = find_named(tx, self.kind, self.namespace, self.name)
+        if existing is None:
             full = f"{self.namespace}.{self.name}"
             raise NotFoundError(f"There is no {self.kind} {full!r}.", name=full)
-        body = {**there.body, **self.changes}
-        if body == there.body:
+        body = {**existing.body, **self.changes}
+        if body == existing.body:
             return False
         if self.kind == "sequence":  # its numbers belong to this record
-            set_body(tx, there.named_id, body)
+            set_body(tx, existing.named_id, body)
             return True
         namespace_id = namespace_id_of(tx, self.namespace)
         assert namespace_id is not None
-        end_named(tx, there.named_id, snapshot)
-        new = Named(next_values(tx, "named"), self.kind, there.namespace, there.name, body)
+        end_named(tx, existing.named_id, snapshot)
+        new = Named(next_values(tx, "named"), self.kind, existing.namespace, existing.name, body)
         insert_named(tx, new.named_id, namespace_id, new, snapshot)
         return True
 
 
 def _refuse_needed(tx: Transaction, sequence: Named) -> None:
-    """Defaults of tables name a sequence by its full name."""
+    """Refuse to change a sequence that defaults of tables refer to by its full name."""
     rows = tx.rows(
         """select t.table_name, f.field_name, f.default_sql from indexlake_field f
         join indexlake_table t on t.table_id = f.table_id

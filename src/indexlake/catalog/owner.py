@@ -1,4 +1,4 @@
-"""Whose files these are: a small file at the storage root names the lake, and the copy of its catalog, that owns them.
+"""Who owns the files: a small file at the storage root names the lake and the copy of its catalog that owns them.
 
 A copy of a catalog, such as a restored backup, knows different files from the original; only the owner may delete any.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_owner(lake: Lake) -> None:
-    """The mark at the storage root names this lake and this copy of its catalog."""
+    """Check that the mark at the storage root names this lake and this copy of its catalog."""
     record = tables.read_lake(lake.catalog)
     assert record is not None
     found = marked_owner(lake.storage)
@@ -38,7 +38,7 @@ def check_owner(lake: Lake) -> None:
 
 
 def marked_owner(storage: Storage) -> tuple[str, int] | None:
-    """The lake, and the copy of its catalog, that the mark names; None without a mark."""
+    """Return (lake id, incarnation) from the mark, or None without a mark."""
     try:
         with storage.open_file(OWNER) as f:
             mark = json.loads(f.read())
@@ -54,13 +54,13 @@ def marked_owner(storage: Storage) -> tuple[str, int] | None:
 
 
 def adopt(lake: Lake) -> int:
-    """Make this catalog the owner of the files; the copy that owned them before can delete none from now on."""
+    """Make this catalog the owner of the files; the previous owner can no longer delete any."""
     record = tables.next_incarnation(lake.catalog)
     write_mark(lake.storage, record, overwrite=True)
     return record.incarnation
 
 
 def write_mark(storage: Storage, record: tables.LakeRecord, *, overwrite: bool) -> None:
-    """Say at the storage root whose files these are."""
+    """Write the mark that says whose files these are."""
     with storage.create_file(OWNER, overwrite=overwrite) as out:
         out.write(json.dumps({"lake_id": record.lake_id, "incarnation": record.incarnation}).encode())

@@ -1,7 +1,7 @@
 """The partitions of clustered tables (``indexlake_partition``).
 
-A commit that begins or ends partitions has to touch the table's record (``table_heads.touch_table``): readers look for
-them when that record has changed.
+A commit that begins or ends partitions must touch the table's record (``table_heads.touch_table``): readers look for
+new partitions when that record has changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from indexlake.catalog.tables import next_values
 from indexlake.partitions.partition import Partition
 
 Bounds = tuple[int, bytes | None, bytes | None]
-"""The number of a partition, its first key, and the first key after it."""
+"""(partition id, first key, first key of the next partition)"""
 
 _COLUMNS = "partition_id, table_id, begin_key, end_key, begin_snapshot, end_snapshot, changed_in"
 
@@ -34,12 +34,12 @@ def live_partitions(r: ReadTransaction | Transaction, table_id: int) -> list[Par
 
 
 def has_any(r: ReadTransaction | Transaction, table_id: int) -> bool:
-    """Whether the table has, or had until lately, partitions."""
+    """Return whether the table has any partition records, live or ended."""
     return bool(r.rows("select 1 from indexlake_partition where table_id = ? limit 1", (table_id,)))
 
 
 def live_among(r: Transaction, partition_ids: Collection[int]) -> set[int]:
-    """Those of the partitions that are live."""
+    """Return those of the partitions that are live."""
     found: set[int] = set()
     ids = list(partition_ids)
     for n in range(0, len(ids), 500):
@@ -57,13 +57,13 @@ def live_among(r: Transaction, partition_ids: Collection[int]) -> set[int]:
 
 
 def new_partition_ids(tx: Transaction, count: int) -> list[int]:
-    """Numbers that nobody else gets."""
+    """Return ids that nobody else gets."""
     first = next_values(tx, "partition", count)
     return list(range(first, first + count))
 
 
 def add_partitions(tx: Transaction, table_id: int, bounds: Iterable[Bounds], snapshot: int) -> None:
-    """Begin partitions: the number of each, and its range."""
+    """Begin partitions, each given by its id and range."""
     tx.execute_many(
         f"insert into indexlake_partition ({_COLUMNS}) values (?, ?, ?, ?, ?, null, ?)",
         [(number, table_id, begin, end, snapshot, snapshot) for number, begin, end in bounds],
@@ -78,7 +78,7 @@ def end_partitions(tx: Transaction, partition_ids: Iterable[int], snapshot: int)
 
 
 def drop_ended_partitions(tx: Transaction, table_id: int, horizon: int) -> None:
-    """Remove those that no retained snapshot knows, and that no block is labelled with."""
+    """Remove ended partitions that no retained snapshot shows and no block belongs to."""
     tx.execute(
         """delete from indexlake_partition where table_id = ? and end_snapshot <= ? and not exists
         (select 1 from indexlake_data_file f where f.partition_id = indexlake_partition.partition_id)""",

@@ -1,9 +1,9 @@
 """A catalog in PostgreSQL, for many machines.
 
-A write transaction is READ COMMITTED.  Its first statement takes an advisory lock that ends with it; each later
-statement therefore sees every commit made before.  PostgreSQL queues the waiters first come first served, and a
-session that stays silent for a minute inside the critical section is ended by the server, so a dead machine does
-not hold it.  A read transaction is REPEATABLE READ READ ONLY.
+A write transaction is READ COMMITTED. Its first statement takes an advisory lock that ends with it, so each later
+statement sees every commit made before. PostgreSQL serves waiters in order of arrival, and ends a session that stays
+silent for a minute inside the critical section, so a dead machine does not hold it. A read transaction is REPEATABLE
+READ READ ONLY.
 
 Connections are made as needed and kept; one that turns out to be dead when a transaction begins is replaced.
 """
@@ -80,7 +80,7 @@ class PostgresCatalog(Database):
         fork.watch(self)
 
     def _prepare(self, schema: str | None, create: bool) -> str:
-        """Look at the database, make the schema; its name."""
+        """Check the database and create the schema if asked to; return the schema's name."""
         psycopg = import_psycopg()
         session = self.take()
         try:
@@ -150,7 +150,7 @@ class PostgresCatalog(Database):
         return self._turns[slot]
 
     def checkpoint(self) -> None:
-        """Nothing to do: the server does it."""
+        """Do nothing: the server tidies its log by itself."""
         self.refuse_writes()
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class PostgresCatalog(Database):
             raise unreachable(error, self.location) from None
 
     def begin(self, sql: str) -> PostgresSession:
-        """A session in which `sql`, the start of a transaction, was run."""
+        """Return a session in which `sql`, the start of a transaction, was run."""
 
         def run(session: PostgresSession) -> PostgresSession:
             session.control(sql)
@@ -174,7 +174,7 @@ class PostgresCatalog(Database):
         return self._first(run, sql)
 
     def _first(self, use: Callable[[PostgresSession], T], sql: str) -> T:
-        """What a session is first used for; if its connection died while it was idle, another one is taken."""
+        """Run `use` with a session, taking another one if the connection died while it was idle."""
         psycopg = import_psycopg()
         while True:
             session = self.take()

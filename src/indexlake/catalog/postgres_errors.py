@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in IndexLake's words.  Decisions are made by SQLSTATE, never by message text."""
+"""PostgreSQL's errors in IndexLake's words. Decisions are made by SQLSTATE, never by message text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _LOST = "08"  # class: connection exception
 _RETRY = {
     "40001",  # serialization failure
     "40P01",  # deadlock
-    "55P03",  # lock not available: the time-out for other writers
+    "55P03",  # lock not available: timed out waiting for other writers
     "57P01",  # the server is shutting down
     "57P02",
-    "57P03",  # and is not up yet
+    "57P03",  # the server is not up yet
     "57P05",  # idle too long
     "25P03",  # idle too long inside a transaction
     "53300",  # too many connections
 }
 _ADVICE = {
-    "54000": "holds no value and no row of more than 1 GB. Nothing was changed. Store such values in pieces, or "
+    "54000": "cannot hold a value or row of more than 1 GB. Nothing was changed. Store such values in pieces, or "
     "outside the table",
     "55P03": "is being written to by another process for longer than the lock time-out. Try again; look for a "
     "session that holds an advisory lock in pg_locks",
@@ -38,7 +38,7 @@ _ADVICE = {
 def translate(
     error: Any, location: str, sql: str | None = None, *, lost: bool = False, commit: bool = False
 ) -> DatabaseError:
-    """The error that IndexLake raises for one of psycopg (or of the operating system)."""
+    """Return the error to raise for one from psycopg or the operating system."""
     state: str | None = getattr(error, "sqlstate", None)
     lost = lost or (state or "").startswith(_LOST) or isinstance(error, OSError)
     text = " ".join(str(error).split()).rstrip(".")
@@ -52,8 +52,8 @@ def translate(
         message = f"The connection to the catalog {location} was lost. Try again. (PostgreSQL: {text})"
     elif state == "54000" and "index row" in text:
         message = (
-            f"The catalog {location} holds no primary key of several columns with more than about 2,700 bytes. Nothing "
-            f"was changed. Shorten the key, or use a key of one column. (PostgreSQL: {text})"
+            f"The catalog {location} cannot hold a primary key of several columns with more than about 2,700 bytes. "
+            f"Nothing was changed. Shorten the key, or use a key of one column. (PostgreSQL: {text})"
         )
     elif state in _ADVICE:
         message = f"The catalog {location} {_ADVICE[state]}. (PostgreSQL: {text})"
@@ -63,7 +63,7 @@ def translate(
 
 
 def unreachable(error: Any, location: str) -> DatabaseError:
-    """For a failed attempt to connect; libpq's text holds no password."""
+    """Return the error for a failed attempt to connect; libpq's text contains no password."""
     text = " ".join(str(error).split()).rstrip(".")
     return DatabaseError(
         f"The catalog {location} cannot be reached. Check that the server runs, its host, port and database name, "

@@ -1,7 +1,7 @@
-"""One connection to PostgreSQL, as IndexLake wants it.
+"""One connection to PostgreSQL, configured for IndexLake.
 
-Integers, bytes and text travel in binary, statements that repeat are prepared.  A session in a forked child lets
-go of the socket without a word to the server: it is the parent's.
+Integers, bytes and text travel in binary; repeated statements are prepared. A session in a forked child drops the
+socket without a word to the server, because it is the parent's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULTS = {
 
 
 class PostgresSession:
-    """`cursor` runs statements."""
+    """A connection; `cursor` runs statements."""
 
     __slots__ = ("_params", "_plain", "_schema", "_timeout", "connection", "cursor", "fresh", "thread")
 
@@ -70,9 +70,9 @@ class PostgresSession:
         return "; ".join(settings)
 
     def control(self, sql: str, before: Callable[[], None] | None = None) -> str:
-        """Run statements without parameters or rows in one round trip; what the server calls the last one.
+        """Run statements without parameters or rows in one round trip; return the server's tag for the last one.
 
-        With ``before``, a single statement after those that it executes, all in one round trip.
+        If ``before`` is given, it queues other statements first, and ``sql`` must be a single one; all travel together.
         """
         if before is None:
             return self._plain.execute(sql, prepare=False).statusmessage or ""
@@ -82,11 +82,11 @@ class PostgresSession:
         return self._plain.statusmessage or ""
 
     def lost(self) -> bool:
-        """Whether the connection is gone."""
+        """Return whether the connection is gone."""
         return bool(self.connection.closed)
 
     def healthy(self) -> bool:
-        """Whether it is inside a transaction in which no statement has failed."""
+        """Return whether it is inside a transaction in which no statement has failed."""
         return int(self.connection.pgconn.transaction_status) == _INTRANS
 
     def rest(self) -> bool:
@@ -131,7 +131,7 @@ _adapters_map: Any = None
 
 
 def _adapters() -> Any:
-    """How values travel: every int as int8, text and bytes in binary; a whole numeric comes back as an int."""
+    """Return how values are sent: ints as int8, text and bytes in binary; whole numerics come back as ints."""
     global _adapters_map
     if _adapters_map is None:
         import psycopg
@@ -139,7 +139,7 @@ def _adapters() -> Any:
         from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
         class WholeNumericLoader(NumericBinaryLoader):  # type: ignore[misc]
-            """The sum of integers is a numeric in PostgreSQL and an integer in SQLite."""
+            """Returns whole numerics as ints: a sum of integers is a numeric in PostgreSQL and an integer in SQLite."""
 
             def load(self, data: Any) -> Any:
                 value = super().load(data)

@@ -1,6 +1,6 @@
 """Transactions on a PostgreSQL catalog.
 
-A statement that fails leaves the transaction unusable until it is rolled back, to a savepoint or whole.
+A statement that fails makes the transaction unusable until it is rolled back, completely or to a savepoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1024
 FIRST_ROWS = 64
-"""What is fetched of a stream at a time: at most, and before it is known how large its rows are."""
+"""How many rows of a stream are fetched at a time: at most, and before the size of its rows is known."""
 
 _COPY_FROM = 4  # rows; fewer are cheaper as INSERTs
 _READ = "begin isolation level repeatable read read only"
@@ -39,7 +39,7 @@ _TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?""")
 
 @functools.lru_cache(maxsize=4096)
 def numbered(sql: str) -> str:
-    """The text with $1, $2, … for its question marks, and the clock where it is asked for."""
+    """Return the SQL with $1, $2, … for question marks, and the server's clock filled in."""
     count = 0
 
     def number(match: re.Match[str]) -> str:
@@ -53,9 +53,9 @@ def numbered(sql: str) -> str:
 
 
 class _Statements(Ending):
-    """What reading and writing transactions share: SELECT."""
+    """What reading and writing transactions have in common: SELECT."""
 
-    _catalog: PostgresCatalog
+    catalog: PostgresCatalog
     _errors: tuple[type[Exception], ...]
     _streams = 0
 
@@ -90,15 +90,15 @@ class _Statements(Ending):
                     session.control(f"close {name}")
 
     def _failed(self, error: Exception, sql: str) -> DatabaseError:
-        return translate(error, self._catalog.location, sql, lost=self._session.lost())
+        return translate(error, self.catalog.location, sql, lost=self._session.lost())
 
 
 class PostgresRead(_Statements):
-    """One state of the database, from the first statement on."""
+    """One state of the database, fixed by the first statement."""
 
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = OVER
-        self._catalog = catalog
+        self.catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
         self._session = catalog.begin(_READ)
 
@@ -109,10 +109,10 @@ class PostgresRead(_Statements):
         try:
             session.control("commit")
         except BaseException as error:  # an interrupt too: the session must not stay taken
-            self._catalog.sessions.discard(session)
+            self.catalog.sessions.discard(session)
             if not isinstance(error, self._errors):
                 raise
-        self._catalog.sessions.give_back(session)
+        self.catalog.sessions.give_back(session)
 
     _end = close
 
@@ -120,14 +120,14 @@ class PostgresRead(_Statements):
 class PostgresTransaction(_Statements, Writing):
     """The critical section: BEGIN, then the advisory lock, and one way out for each ending.
 
-    Statements that were only sent travel with the next statement or with COMMIT, in one round trip: every round trip
-    is time under the lock.
+    Statements passed to ``send`` travel with the next statement or with COMMIT, because every round trip is time under
+    the lock.
     """
 
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = OVER
         self._sent: list[tuple[str, Params]] = []
-        self._catalog = catalog
+        self.catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
         catalog.refuse_writes()
         try:
@@ -157,7 +157,7 @@ class PostgresTransaction(_Statements, Writing):
             raise self._failed(error, sql) from None
 
     def _deliver(self) -> None:
-        """Run what was sent."""
+        """Run the statements passed to ``send``."""
         if not self._sent:
             return
         text = self._sent[0][0]
@@ -221,7 +221,7 @@ class PostgresTransaction(_Statements, Writing):
         return self._is_open() and not self._session.lost()
 
     def commit(self) -> None:
-        session, catalog = self._session, self._catalog
+        session, catalog = self._session, self.catalog
         try:
             faults.step("sql.commit.before")
             if self._sent:
@@ -253,4 +253,4 @@ class PostgresTransaction(_Statements, Writing):
 
     def _finish(self) -> None:
         session, self._session = self._session, OVER
-        self._catalog.sessions.give_back(session)
+        self.catalog.sessions.give_back(session)

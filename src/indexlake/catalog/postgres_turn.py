@@ -1,7 +1,7 @@
-"""Turns on a PostgreSQL catalog: an advisory lock, whose waiters the server serves first come first served.
+"""Turns on a PostgreSQL catalog: an advisory lock, whose waiters the server serves in order of arrival.
 
-The lock belongs to a transaction in a session of its own.  The server ends the session when it has been silent for as
-long as the turn may last, so a machine that died does not hold it.  Threads of a process queue before it, so that one
+The lock belongs to a transaction in a session of its own. The server ends that session once it has been silent for the
+longest allowed turn, so a dead machine does not hold the lock. Threads of a process queue for it locally, so one
 session is enough for all of them.
 """
 

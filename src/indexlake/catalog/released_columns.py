@@ -1,8 +1,8 @@
-"""Columns of the hot store that are no longer needed: what expire does about dropped and altered columns.
+"""Columns of the hot store that are no longer needed: how expire treats dropped and altered columns.
 
-A column goes in two steps.  First its field is *released*: from that commit on, no reader asks for it.  It is removed
+A column is removed in two steps. First its field is *released*: from that commit on, no reader needs it. It is removed
 once the horizon has passed that commit, at least a minute later: PostgreSQL shows a changed table at once even to
-readers of an older state, who might still ask for the column.
+readers of an older state, who might still need the column.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
 
 GONE = 0
-"""In ``released_in``: the column has been removed."""
+"""The value of ``released_in`` for a column that has been removed."""
 
 
 def release(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int, snapshot: int) -> None:
-    """Inside the critical section, in the commit ``snapshot`` that moves the horizon."""
+    """Release and remove columns inside the critical section, in the commit ``snapshot`` that moves the horizon."""
     for field_id in _unneeded(tx, hot, table, horizon):
         tx.execute("update indexlake_field set released_in = ? where field_id = ?", (snapshot, field_id))
     released = tx.rows(
@@ -35,7 +35,7 @@ def release(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int, sn
 
 
 def _unneeded(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int) -> list[int]:
-    """Fields that no retained snapshot shows and no hot row needs for the value of a younger one."""
+    """Return fields that no retained snapshot shows and no hot row needs to compute a newer field."""
     fields = read_schema(tx, table).fields
     newest: dict[int, Field] = {f.field_id: f for f in sorted(fields, key=lambda f: f.begin_snapshot)}
     if all(f.end_snapshot is None or f.released for f in newest.values()):

@@ -1,7 +1,7 @@
 """Indexes of a table, their segments, and the links between segments and blocks, in the catalog.
 
-A commit that writes links or definitions and no block record has to touch the table's record
-(``table_heads.touch_table``): readers look for them when that record or the blocks have changed.
+A commit that writes links or definitions but no block record must touch the table's record
+(``table_heads.touch_table``): readers look for changes when that record or the blocks have changed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from indexlake.catalog.checksums import Kept
 from indexlake.catalog.driver import ReadTransaction, Transaction, all_rows
 from indexlake.catalog.tables import next_values
 from indexlake.indexes.index import PRIMARY, Index, Link
@@ -19,7 +20,7 @@ _OF_TABLE = "index_id in (select index_id from indexlake_index where table_id = 
 
 
 def read_indexes(r: ReadTransaction | Transaction, table_id: int) -> list[Index]:
-    """Every index that has a record, the dropped ones included."""
+    """Return every index that has a record, including dropped ones."""
     rows = r.rows(
         """select index_id, index_name, index_kind, key_field_ids, include_field_ids, params, begin_snapshot,
         end_snapshot, enforced_snapshot, changed_in from indexlake_index where table_id = ? order by index_id""",
@@ -38,29 +39,31 @@ def _ids(text: str) -> tuple[int, ...]:
 
 
 def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> dict[int, list[Link]]:
-    """The links written after ``since``, with their segments, by index id."""
+    """Return the links written after ``since``, with their segments, by index id."""
     rows = all_rows(r, since)(
         """select l.index_id, l.data_file_id, l.index_file_id, l.ordinal, l.begin_snapshot, l.end_snapshot,
-        l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.checksum, s.min_key, s.max_key
+        l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.min_key, s.max_key
         from indexlake_index_file_block l join indexlake_index_file s on s.index_file_id = l.index_file_id
         where l.index_id in (select index_id from indexlake_index where table_id = ?) and l.changed_in > ?""",
         (table_id, since),
     )
     types: dict[str, tuple[str, ...]] = {}
-    segments: dict[int, SegmentFile] = {}  # many links may lead to one
+    segments: dict[int, SegmentFile] = {}  # many links may lead to one segment
     links: dict[int, list[Link]] = {}
-    for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, checksum, low, high in rows:
+    for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, low, high in rows:
         segment = segments.get(number)
         if segment is None:
             if text not in types:
                 types[text] = tuple(json.loads(text))
-            segment = segments[number] = SegmentFile(index_id, path, size, checksum, types[text], low, high)
+            segment = segments[number] = SegmentFile(
+                index_id, path, size, Kept(r.catalog, path), types[text], low, high
+            )
         links.setdefault(index_id, []).append(Link(file_id, number, segment, ordinal, begin, end, changed))
     return links
 
 
 def links_to_nothing(r: ReadTransaction | Transaction, table_id: int) -> list[tuple[int, int]]:
-    """(data file id, index file id) of links whose segment has no record.  There should be none."""
+    """Return (data file id, index file id) of links whose segment has no record; there should be none."""
     return r.rows(
         f"""select data_file_id, index_file_id from indexlake_index_file_block where {_OF_TABLE}
         and index_file_id not in (select index_file_id from indexlake_index_file)""",
@@ -86,7 +89,7 @@ def add_index(
     snapshot: int,
     enforced: int | None = None,
 ) -> int:
-    """Add a definition; ``params`` are those of the kind and ``unique``."""
+    """Add a definition and return its id; ``params`` are those of the index kind, and ``unique``."""
     index_id = next_values(tx, "index")
     keys, included = (",".join(map(str, ids)) for ids in (key_field_ids, include_field_ids))
     tx.execute(
@@ -98,7 +101,7 @@ def add_index(
 
 
 def end_index(tx: Transaction, index_id: int, snapshot: int) -> None:
-    """The index is dropped, and its links with it."""
+    """End an index and its links."""
     tx.execute(
         "update indexlake_index set end_snapshot = ?, changed_in = ? where index_id = ?", (snapshot, snapshot, index_id)
     )
@@ -110,7 +113,7 @@ def end_index(tx: Transaction, index_id: int, snapshot: int) -> None:
 
 
 def enforce_index(tx: Transaction, index_id: int, snapshot: int) -> None:
-    """From this commit on no two rows may have the same key."""
+    """Enforce a unique index: from this commit on no two rows may have the same key."""
     tx.execute(
         "update indexlake_index set enforced_snapshot = ?, changed_in = ? where index_id = ?",
         (snapshot, snapshot, index_id),
@@ -118,7 +121,7 @@ def enforce_index(tx: Transaction, index_id: int, snapshot: int) -> None:
 
 
 def live_links(tx: Transaction, index_id: int, file_ids: Sequence[int]) -> dict[int, int]:
-    """Of some blocks those that the index covers now, each with the segment."""
+    """Return those of the blocks that the index covers now, each with its segment."""
     found: dict[int, int] = {}
     for n in range(0, len(file_ids), 500):
         some = file_ids[n : n + 500]
@@ -133,7 +136,7 @@ def live_links(tx: Transaction, index_id: int, file_ids: Sequence[int]) -> dict[
 
 
 def end_links(tx: Transaction, index_id: int, file_ids: Iterable[int], snapshot: int) -> None:
-    """Other segments take over."""
+    """End the links of blocks that other segments take over."""
     tx.execute_many(
         """update indexlake_index_file_block set end_snapshot = ?, changed_in = ?
         where index_id = ? and data_file_id = ? and end_snapshot is null""",
@@ -158,13 +161,13 @@ def enforced_index_ids(tx: Transaction, table_id: int) -> set[int]:
 def add_segment(
     tx: Transaction, table_id: int, segment: SegmentFile, file_ids: Sequence[int | None], snapshot: int
 ) -> None:
-    """Add a segment with links to the blocks that it covers, in the order of their ordinals; None: to none."""
+    """Add a segment with links to the blocks it covers, in the order of their ordinals; None stands for no link."""
     segment_id = next_values(tx, "index_file")
     key_types = json.dumps(segment.key_types)
     tx.send(
         """insert into indexlake_index_file (index_file_id, index_id, table_id, relative_path, file_size_bytes,
         checksum, key_types, min_key, max_key, changed_in) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        (segment_id, segment.index_id, table_id, segment.path, segment.size, segment.checksum, key_types,
+        (segment_id, segment.index_id, table_id, segment.path, segment.size, bytes(segment.checksum), key_types,
          segment.min_key, segment.max_key, snapshot),
     )  # fmt: skip
     tx.execute_many(
@@ -182,7 +185,7 @@ def add_segment(
 
 
 def drop_links_of(tx: Transaction, table_id: int, file_ids: Sequence[int], now: int) -> None:
-    """Remove the links of some blocks, with their segments where no other link is left."""
+    """Remove the links of some blocks, and segments left without any link."""
     links = tx.rows(
         f"""delete from indexlake_index_file_block where {_OF_TABLE}
         and data_file_id in ({", ".join("?" * len(file_ids))}) returning index_file_id""",
@@ -192,7 +195,7 @@ def drop_links_of(tx: Transaction, table_id: int, file_ids: Sequence[int], now: 
 
 
 def drop_ended_links(tx: Transaction, table_id: int, horizon: int, now: int, limit: int) -> int:
-    """Remove up to ``limit`` links that no retained snapshot uses, and segments without links; how many links."""
+    """Remove up to ``limit`` links that no snapshot needs, and segments left without any; return how many links."""
     ended = tx.rows(
         f"""select index_id, data_file_id, index_file_id from indexlake_index_file_block
         where {_OF_TABLE} and end_snapshot <= ? limit ?""",
@@ -206,13 +209,13 @@ def drop_ended_links(tx: Transaction, table_id: int, horizon: int, now: int, lim
 
 
 def _drop_segments(tx: Transaction, segments: Iterable[tuple[int]], now: int) -> None:
-    """Remove those of the segments that have no links; remember their files."""
+    """Remove those of the segments that have no links, and remember their files as garbage."""
     alone = """index_file_id = ? and not exists (select 1 from indexlake_index_file_block l
         where l.index_file_id = indexlake_index_file.index_file_id)"""
     some = sorted(set(segments))
     tx.execute_many(
-        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
-        select relative_path, table_id, {int(now)} from indexlake_index_file where {alone}
+        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at, checksum)
+        select relative_path, table_id, {int(now)}, checksum from indexlake_index_file where {alone}
         on conflict (relative_path) do nothing""",
         some,
     )
@@ -220,7 +223,7 @@ def _drop_segments(tx: Transaction, segments: Iterable[tuple[int]], now: int) ->
 
 
 def drop_ended_indexes(tx: Transaction, table_id: int, horizon: int) -> None:
-    """Remove the definitions that no retained snapshot knows, and that no link is left of."""
+    """Remove definitions that no retained snapshot shows and that have no links left."""
     tx.execute(
         """delete from indexlake_index where table_id = ? and end_snapshot <= ? and not exists
         (select 1 from indexlake_index_file_block l where l.index_id = indexlake_index.index_id)""",

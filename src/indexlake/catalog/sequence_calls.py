@@ -1,4 +1,4 @@
-"""How often a sequence was asked for a number, in the catalog's own counters."""
+"""How many numbers were taken from a sequence, kept in the catalog's own counters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A pool of database sessions, and what forking does to it.
 
-A session is one connection.  A thread takes one for itself, uses it and gives it back, outside any transaction; it is
+A session is one connection. A thread takes one for itself, uses it, and gives it back outside any transaction; it is
 kept for the next thread.
 """
 
@@ -23,7 +23,7 @@ class Session(Protocol):
 
     def open(self) -> None: ...
     def rest(self) -> bool:
-        """End what is still going on; False when the session is no longer good."""
+        """End whatever is still in progress; return False if the session can no longer be used."""
         ...
 
     def shut(self, *, tidy: bool = False) -> None:
@@ -39,7 +39,7 @@ S = TypeVar("S", bound=Session)
 
 
 class Sessions(Generic[S]):
-    """The pool.  `keep` sessions stay open when idle; at most `limit` are open at once."""
+    """The pool. `keep` sessions stay open when idle; at most `limit` are open at once."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Sessions(Generic[S]):
         self.discard(session)
 
     def discard(self, session: S) -> None:
-        """Close the session instead of keeping it: it is in doubt, or nobody needs it."""
+        """Close a session instead of keeping it, because it is in doubt or not needed."""
         if session not in self._busy:
             return
         session.shut()
@@ -112,7 +112,7 @@ class Sessions(Generic[S]):
             session.shut()
 
     def close(self, why: Gone, *, tidy: bool = False) -> None:
-        """Close what is idle now and the rest when it comes back.  tidy: the last one leaves things in order."""
+        """Close idle sessions now and the others when they come back; ``tidy``: the last one tidies up."""
         with self._mutex:
             self.closed = why
             idle, self._idle = self._idle, []
@@ -139,7 +139,7 @@ class Sessions(Generic[S]):
             raise self.closed.error()
 
     def before_fork(self) -> None:
-        """Come to rest: no session moves until the fork is done."""
+        """Come to rest: no session is taken or given back until the fork is done."""
         self._mutex.acquire()
         if not self._close_before_fork:
             return
@@ -156,7 +156,7 @@ class Sessions(Generic[S]):
         self._mutex.release()
 
     def after_fork_in_child(self) -> bool:
-        """True when sessions were in use: their connections exist twice now."""
+        """Abandon all inherited sessions; return True if there were any, whose connections now exist twice."""
         self._mutex = threading.RLock()
         self._home = threading.Condition(self._mutex)
         self.closed = forked(self._location)

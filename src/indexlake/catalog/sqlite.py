@@ -1,11 +1,11 @@
 """A catalog in a SQLite file: WAL, durable commits, fair writers.
 
-Runs on apsw, which brings a current SQLite.  A commit is on disk when `commit()` returns (synchronous=FULL).
-Writers queue in `writer_lock` and then take BEGIN IMMEDIATE, so no statement inside a transaction ever waits for
-another writer.  Readers never wait for writers.
+Runs on apsw, which brings a current SQLite. A commit is on disk when `commit()` returns (synchronous=FULL). Writers
+queue in `writer_lock` and then take BEGIN IMMEDIATE, so no statement inside a transaction ever waits for another
+writer. Readers never wait for writers.
 
-The log (WAL) is moved into the file by us, inside the writers' lock: after a commit when it has grown by 4 MiB,
-without waiting for readers; once it is 64 MiB long because readers overlap without a gap, waiting up to 0.1 s.
+IndexLake itself moves the log (WAL) into the file, inside the writers' lock: after a commit when it has grown by 4 MiB,
+without waiting for readers; once overlapping readers have let it grow to 64 MiB, waiting up to 0.1 s.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SqliteCatalog(Database):
     Parameters
     ----------
     create
-        Make the file (and its directory) when it is missing.
+        Create the file (and its directory) if it is missing.
     read_only
         Refuse `transaction()`.
     lock_timeout
@@ -152,9 +152,9 @@ class SqliteCatalog(Database):
             self.lock.release()
 
     def after_commit(self, session: SqliteSession) -> None:
-        """Move the log when it has grown enough since the last time.  The writers' lock is held."""
+        """Move the log into the file when it has grown enough since the last time; the writers' lock is held."""
         frames = session.wal_frames[0]
-        if frames < _WAL_FRAMES:  # the log began anew
+        if frames < _WAL_FRAMES:  # the log started again
             self._moved_frames = 0
             return
         if frames < self._moved_frames + _WAL_FRAMES:
@@ -190,7 +190,7 @@ class SqliteCatalog(Database):
             raise self._refused(error) from None
 
     def check_unchanged(self, session: SqliteSession) -> None:
-        """What was read is one state of the file: nobody wrote to a file that was taken for one that stays."""
+        """Raise if a file read as unchanging was changed, so that what was read may mix two states of it."""
         if session.outdated():
             raise DatabaseError(
                 f"The catalog {self.location} was changed while this process was reading it from a folder that it "

@@ -1,4 +1,4 @@
-"""SQLite's result codes in IndexLake's words.  Decisions are made by code, never by message text."""
+"""SQLite's result codes in IndexLake's words. Decisions are made by code, never by message text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADVICE = {
     apsw.SQLITE_PERM: "may not be used by this user. Check the permissions of the file and of its directory",
     apsw.SQLITE_AUTH: "may not be used by this user. Check the permissions of the file and of its directory",
     apsw.SQLITE_FULL: "cannot grow: the disk is full. Nothing was changed. Free space there and try again",
-    apsw.SQLITE_TOOBIG: "holds no value and no row of more than 1,000,000,000 bytes. Nothing was changed. Store such "
+    apsw.SQLITE_TOOBIG: "cannot hold a value or row of more than 1,000,000,000 bytes. Nothing was changed. Store such "
     "values in pieces, or outside the table",
     apsw.SQLITE_CORRUPT: "is damaged. Stop writing to it and restore it from a backup",
     apsw.SQLITE_NOTADB: "is not a SQLite database, or it is damaged. Check the path, or restore it from a backup",
@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 def translate(error: apsw.Error | OSError, location: str, sql: str | None = None) -> DatabaseError:
-    """The error that IndexLake raises for one of SQLite, by its result code."""
+    """Return the error to raise for one of SQLite, by its result code."""
     code = apsw.SQLITE_IOERR if isinstance(error, OSError) else getattr(error, "extendedresult", 0)
     primary = code & 0xFF
     advice = _ADVICE.get(primary)

@@ -1,17 +1,17 @@
-"""One connection to a SQLite file, as IndexLake wants it.
+"""One connection to a SQLite file, configured for IndexLake.
 
-SQLite keeps its file locks in a table per process, which a forked child inherits without the locks themselves: a
-child that opened the same file again would believe that it holds them, and could lose commits.  So sessions are
-closed before a fork (see `sessions`); where one stays out, because the forking thread is inside a transaction or
-another thread is slow, the child is refused that file.
+SQLite keeps its file locks in a table per process, which a forked child inherits without the locks themselves. A child
+that opened the same file again would believe that it holds them, and could lose commits. So sessions are closed before
+a fork (see `sessions`); if one is still in use, because the forking thread is inside a transaction or another thread is
+slow, the child is refused that file.
 
-Where nothing can be written beside the file, SQLite has no place for the index of its log.  If the log holds nothing,
-such a file is read as one that does not change (immutable), and whether it has changed is asked before and after each
-transaction: another user, or another machine, may be able to write to it.
+In a folder that cannot be written to, SQLite has no place for the index of its log. If the log is empty, such a file is
+read as one that does not change (immutable), and checked for changes before and after each transaction: another user or
+another machine may be able to write to it.
 
-A second SQLite in this process, such as Python's ``sqlite3``, does not see our locks; when it closes the file it takes
-itself for the last user and removes the log.  What we wrote from then on would go with this process.  So every commit
-looks whether the log is still the one that the session opened.
+A second SQLite in this process, such as Python's ``sqlite3``, does not see our locks. When it closes the file, it takes
+itself for the last user and removes the log, and what we wrote afterwards would be lost with this process. So every
+commit checks that the log is still the one that the session opened.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PRAGMAS = """pragma synchronous = {}; pragma foreign_keys = off; pragma temp_st
     pragma cache_size = -8000; pragma journal_size_limit = 16777216"""
 
 _lost_files: set[tuple[int, int]] = set()
-"""Device and inode of files that this process must not open: it was forked while they were in use."""
+"""Device and inode of files that this process must not open, because it was forked while they were in use."""
 
 
 class Stream:
-    """A cursor of its own inside a session, which ends with the transaction at the latest."""
+    """A separate cursor in a session, which ends with the transaction at the latest."""
 
     __slots__ = ("cursor",)
 
@@ -52,7 +52,7 @@ class Stream:
 
 
 class SqliteSession:
-    """`cursor` runs statements; `wal_frames[0]` is the length of the log after the last commit here."""
+    """A connection; `cursor` runs statements, `wal_frames[0]` is the log's length after the last commit here."""
 
     def __init__(self, path: str, *, read_only: bool, durable: bool, timeout: float) -> None:
         self._path = path
@@ -86,7 +86,7 @@ class SqliteSession:
             self._as_it_was = found
 
     def outdated(self) -> bool:
-        """Whether a file that is read as one that does not change has changed."""
+        """Return whether a file that is read as unchanging has changed."""
         return self._as_it_was is not None and self._as_it_was != _state(self._path)
 
     def _open(self, address: str, flags: int) -> None:
@@ -105,10 +105,10 @@ class SqliteSession:
             frames[0] = number
             return 0
 
-        connection.set_wal_hook(count_frames)  # which also switches SQLite's own checkpoints off
+        connection.set_wal_hook(count_frames)  # this also switches off SQLite's own checkpoints
 
     def has_lost_log(self) -> bool:
-        """Whether the log that this session writes to has been removed.  Asked after a commit, when there is one."""
+        """Return whether the log that this session writes to was removed; call it after a commit, when one exists."""
         if not self._durable:
             return False
         try:
@@ -120,12 +120,12 @@ class SqliteSession:
         return found != self._log
 
     def remember(self, sql: str, params: Any, rows: list[tuple[Any, ...]]) -> None:
-        """What a query has given in the committed state that this session reads."""
+        """Remember the result of a query in the committed state that this session reads."""
         self._known = (sql, params, *self._state()), rows
 
     def remembered(self, sql: str, params: Any) -> list[tuple[Any, ...]] | None:
-        """What the query has given, if the session still reads that state and has written nothing since, even if that
-        was rolled back."""
+        """Return a query's remembered result if the session still reads that state and has written nothing since, not
+        even something that was rolled back."""
         known = self._known
         return known[1] if known is not None and known[0] == (sql, params, *self._state()) else None
 
@@ -195,7 +195,7 @@ def _refuse_lost_file(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What changes when a catalog is written to."""
+    """Properties of the file and its log that change when the catalog is written to."""
 
     inode: int
     size: int

@@ -1,7 +1,7 @@
 """Transactions on a SQLite catalog.
 
-Reading: BEGIN; the state is that of the first statement.  Writing: the writers' lock, BEGIN IMMEDIATE, and one way
-out for each ending, which gives the lock and the session back.
+Reading: BEGIN; the state is fixed by the first statement. Writing: the writers' lock, then BEGIN IMMEDIATE, and one way
+out for each ending, which releases the lock and the session.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CHUNK = 256
 
 
 class _Statements(Ending):
-    """What reading and writing transactions share: SELECT."""
+    """What reading and writing transactions have in common: SELECT."""
 
-    _catalog: SqliteCatalog
+    catalog: SqliteCatalog
     _step = "sql.query"
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
@@ -52,15 +52,15 @@ class _Statements(Ending):
             stream.end()
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
-        return translate(error, self._catalog.location, sql)
+        return translate(error, self.catalog.location, sql)
 
 
 class SqliteRead(_Statements):
-    """One state of the database, from the first statement on."""
+    """One state of the database, fixed by the first statement."""
 
     def __init__(self, catalog: SqliteCatalog) -> None:
         self._session = OVER
-        self._catalog = catalog
+        self.catalog = catalog
         session = catalog.take()
         try:
             session.cursor.execute("BEGIN")
@@ -72,23 +72,30 @@ class SqliteRead(_Statements):
         self._session = session
 
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
-        """For writers in the same session: what is read here is committed."""
-        found = self.rows(sql, params)
-        self._session.remember(sql, params, found)
+        """Read rows, and remember them for later transactions in the same session, since what is read is committed."""
+        session = self._session
+        try:
+            session.cursor.execute("pragma data_version").fetchall()  # fixes the state that is read
+        except apsw.Error as error:
+            raise self._failed(error, sql) from None
+        found: list[Row] | None = session.remembered(sql, params)
+        if found is None:
+            found = self.rows(sql, params)
+            session.remember(sql, params, found)
         return found
 
     def close(self) -> None:
         if self._is_open():
             session, self._session = self._session, OVER
-            self._catalog.sessions.give_back(session)
+            self.catalog.sessions.give_back(session)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session = self._session
         self.close()
-        if kind is None and self._catalog.read_only and session is not OVER:
-            self._catalog.check_unchanged(session)
+        if kind is None and self.catalog.read_only and session is not OVER:
+            self.catalog.check_unchanged(session)
 
     _end = close
 
@@ -100,7 +107,7 @@ class SqliteTransaction(_Statements, Writing):
 
     def __init__(self, catalog: SqliteCatalog) -> None:
         self._session = OVER
-        self._catalog = catalog
+        self.catalog = catalog
         catalog.refuse_writes()
         catalog.lock.acquire()
         try:
@@ -120,7 +127,7 @@ class SqliteTransaction(_Statements, Writing):
         self._session = session
 
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
-        """The state was chosen by BEGIN IMMEDIATE: what a reader in this session has read of the same one will do."""
+        """Return rows that a reader in this session has read from the same state, which BEGIN IMMEDIATE has fixed."""
         found = self._session.remembered(sql, params)
         return self.rows(sql, params) if found is None else found
 
@@ -149,7 +156,7 @@ class SqliteTransaction(_Statements, Writing):
         return self.execute_many(insert_sql(table, tuple(columns)), rows)
 
     def commit(self) -> None:
-        session, catalog = self._session, self._catalog
+        session, catalog = self._session, self.catalog
         if session.streams:
             session.end_streams()
         try:
@@ -182,13 +189,13 @@ class SqliteTransaction(_Statements, Writing):
             if session.connection.in_transaction:
                 session.cursor.execute("ROLLBACK")
         except apsw.Error:
-            self._catalog.sessions.discard(session)
+            self.catalog.sessions.discard(session)
         self._finish()
 
     _end = rollback
 
     def _finish(self) -> None:
-        catalog, session = self._catalog, self._session
+        catalog, session = self.catalog, self._session
         self._session = OVER
         if catalog.sessions.closed is None:
             catalog.lock.release()
@@ -197,8 +204,8 @@ class SqliteTransaction(_Statements, Writing):
         catalog.sessions.give_back(session)
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
-        """SQLite may have rolled back everything by itself; then no statement may follow outside of it."""
-        failure = translate(error, self._catalog.location, sql)
+        """Translate an error; if SQLite itself rolled back, end the transaction so that no statement follows."""
+        failure = translate(error, self.catalog.location, sql)
         if self._is_open() and not self._session.connection.in_transaction:
             self.rollback()
         return failure

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.driver import ReadTransaction, Transaction
 
-# The newest snapshot as a scalar: joined as a table it costs SQLite five times as much.
+# The newest snapshot is a scalar subquery: joined as a table it costs SQLite five times as much.
 _HEAD = f"""select (select max(snapshot_id) from indexlake_snapshot), (select committed_at from indexlake_snapshot
     where snapshot_id = (select max(snapshot_id) from indexlake_snapshot)), t.schema_version, t.hot_floor,
     t.hot_floor_row_id, t.history_floor, t.history_floor_row_id, t.horizon, t.purge_number, t.end_snapshot,
@@ -34,7 +34,7 @@ class Head(NamedTuple):
 
 
 def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
-    """None when the table's record is gone."""
+    """Return a table's head, or None if its record is gone."""
     rows = r.rows_again(_HEAD, (table_id,))
     if not rows:
         return None
@@ -59,7 +59,7 @@ def set_floor(
 
 
 def reserve_row_ids(tx: Transaction, table_id: int, count: int) -> int | None:
-    """The first of ``count`` row ids that nobody else will get; None when the table is gone."""
+    """Return the first of ``count`` row ids reserved for the caller, or None if the table is gone."""
     rows = tx.rows(
         "update indexlake_table set next_row_id = next_row_id + ? where table_id = ? returning next_row_id",
         (count, table_id),
@@ -68,14 +68,14 @@ def reserve_row_ids(tx: Transaction, table_id: int, count: int) -> int | None:
 
 
 def give_back_row_ids(tx: Transaction, table_id: int, end: int, kept: int) -> None:
-    """Of the row ids up to ``end`` only those below ``kept`` were used; nothing happens if more were reserved since."""
+    """Return unused row ids from ``kept`` up to ``end``, unless more were reserved since."""
     tx.execute(
         "update indexlake_table set next_row_id = ? where table_id = ? and next_row_id = ?", (kept, table_id, end)
     )
 
 
 def set_horizon(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> None:
-    """Move the horizon and bump the purge number, so that every cache reloads."""
+    """Move the horizon and increment the purge number, so that every cache reloads."""
     tx.execute(
         """update indexlake_table set horizon = ?, purge_number = purge_number + 1, changed_in = ?
         where table_id = ?""",
@@ -84,13 +84,13 @@ def set_horizon(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> 
 
 
 def lowest_horizon(tx: Transaction) -> int:
-    """Below it no table of the lake can be read."""
+    """Return the snapshot below which no table of the lake can be read."""
     rows = tx.rows("select min(horizon) from indexlake_table where end_snapshot is null")
     return int(rows[0][0] or 0)
 
 
 def count_bytes(tx: Transaction, table_id: int, size: int, *, given: bool) -> None:
-    """A block of so many bytes was added; ``given``: with rows that no block had before."""
+    """Count the bytes of a new block; ``given`` means that its rows were in no block before."""
     tx.execute(
         """update indexlake_table set bytes_written = bytes_written + ?, bytes_given = bytes_given + ?
         where table_id = ?""",
@@ -99,16 +99,16 @@ def count_bytes(tx: Transaction, table_id: int, size: int, *, given: bool) -> No
 
 
 def count_bytes_anew(tx: Transaction, table_id: int) -> None:
-    """The table begins another life, with another layout."""
+    """Reset the byte counters of a table whose layout has changed."""
     tx.execute("update indexlake_table set bytes_written = 0, bytes_given = 0 where table_id = ?", (table_id,))
 
 
 def read_bytes(r: ReadTransaction | Transaction, table_id: int) -> tuple[int, int]:
-    """Bytes of blocks whose rows came from the hot store or from users, and of all blocks that were added."""
+    """Return the bytes of blocks whose rows came from the hot store or users, and of all blocks ever added."""
     rows = r.rows("select bytes_given, bytes_written from indexlake_table where table_id = ?", (table_id,))
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
 
 def touch_table(tx: Transaction, table_id: int, snapshot: int) -> None:
-    """Readers find that something of the table has changed."""
+    """Tell readers that something about the table has changed."""
     tx.execute("update indexlake_table set changed_in = ? where table_id = ?", (snapshot, table_id))

@@ -1,7 +1,7 @@
 """The catalog's tables: their definition, their version, and the steps from one version to the next.
 
-Everything is created in one transaction: a half-made catalog does not exist.  A catalog of a newer version is
-refused, an older one is migrated step by step inside the critical section.
+Everything is created in one transaction: a half-made catalog does not exist. A catalog of a newer version is refused;
+an older one is migrated step by step inside the critical section.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 def create_statements(d: Dialect) -> list[str]:
-    """The newest version.  INT is 64 bits wide; times are microseconds since 1970 in UTC."""
+    """Return the statements for the newest version. INT is 64 bits wide; times are microseconds since 1970 in UTC."""
     i, b, t = d.int_type, d.bytes_type, d.text_type
     return [
         f"""create table indexlake_lake (
@@ -102,7 +102,7 @@ def create_statements(d: Dialect) -> list[str]:
             heartbeat_at {i} not null, finished_at {i}, progress {t} not null, error {t})""",
         "create index indexlake_job_lease on indexlake_job (table_id, kind, scope) where state = 'running'",
         f"""create table indexlake_garbage (
-            relative_path {t} primary key, table_id {i} not null, unreachable_at {i} not null)""",
+            relative_path {t} primary key, table_id {i} not null, unreachable_at {i} not null, checksum {b})""",
     ]
 
 
@@ -172,7 +172,7 @@ def _former_names(d: Dialect) -> str:
 
 
 def _to_version_2(tx: Transaction, d: Dialect) -> None:
-    """Columns and tables can be altered: field records have versions, tables have former names."""
+    """Allow altering columns and tables: field records get versions, tables get former names."""
     tx.execute_batch(
         [
             _fields(d, "indexlake_field_2"),
@@ -192,7 +192,7 @@ def _to_version_2(tx: Transaction, d: Dialect) -> None:
 
 
 def _to_version_3(tx: Transaction, d: Dialect) -> None:
-    """Segments do not end: links between them and blocks say for which block files they answer."""
+    """Replace the end of segments by links to blocks, which say for which files a segment answers."""
     i, t = d.int_type, d.text_type
     tx.execute_batch(
         [
@@ -214,14 +214,14 @@ def _to_version_3(tx: Transaction, d: Dialect) -> None:
     )
     types: dict[int, str] = dict(
         tx.rows("select field_id, data_type from indexlake_field")
-    )  # those of key columns never change
+    )  # the types of key columns never change
     for index_id, fields in tx.rows("select index_id, key_field_ids from indexlake_index"):
         key_types = json.dumps([types[int(field_id)] for field_id in fields.split(",")])
         tx.execute("update indexlake_index_file set key_types = ? where index_id = ?", (key_types, index_id))
 
 
 def _to_version_4(tx: Transaction, d: Dialect) -> None:
-    """Tables can be clustered.  Nothing has ever written a partition before."""
+    """Add clustered tables. Nothing has written a partition before."""
     tx.execute_batch(
         [
             f"alter table indexlake_table add column layout {d.text_type} not null default 'heap'",
@@ -237,7 +237,7 @@ def _to_version_4(tx: Transaction, d: Dialect) -> None:
 
 
 def _to_version_5(tx: Transaction, d: Dialect) -> None:
-    """A lake can have a redo log."""
+    """Add the redo log."""
     tx.execute_batch(
         [
             f"alter table indexlake_table add column log_bound {d.int_type} not null default 0",
@@ -247,20 +247,25 @@ def _to_version_5(tx: Transaction, d: Dialect) -> None:
 
 
 def _to_version_6(tx: Transaction, d: Dialect) -> None:
-    """There are views, checks, generated columns, and defaults that are computed."""
+    """Add views, checks, generated columns, and computed defaults."""
     tx.execute_batch([*named.create_statements(d), *_rules(d)])
 
 
 def _to_version_7(tx: Transaction, d: Dialect) -> None:
-    """What has ended is found without looking at what has not."""
+    """Add indexes that find ended records without reading live ones."""
     tx.execute_batch([_ENDED_FILES, _ENDED_LINKS])
+
+
+def _to_version_8(tx: Transaction, d: Dialect) -> None:
+    """The checksums of files outlive their records."""
+    tx.execute_batch([f"alter table indexlake_garbage add column checksum {d.bytes_type}"])
 
 
 MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {
     1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5, 5: _to_version_6,
-    6: _to_version_7,
+    6: _to_version_7, 7: _to_version_8,
 }  # fmt: skip
-"""From version n to n + 1.  Each runs inside the critical section."""
+"""The step from version n to n + 1. Each runs inside the critical section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +277,7 @@ class LakeRecord:
 
 
 def read_lake(catalog: Catalog) -> LakeRecord | None:
-    """The lake's own record; None when the database holds no lake."""
+    """Return the lake's own record, or None if the database holds no lake."""
     with catalog.read() as r:
         if not catalog.dialect.table_exists(r, "indexlake_lake"):
             return None
@@ -280,7 +285,7 @@ def read_lake(catalog: Catalog) -> LakeRecord | None:
 
 
 def lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
-    """The lake's own record, in a transaction."""
+    """Return the lake's own record, read in a transaction."""
     rows = r.rows("select lake_id, incarnation, schema_version, properties from indexlake_lake")
     if not rows:
         return None
@@ -289,7 +294,7 @@ def lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
 
 
 def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> bool:
-    """Make the catalog; False when another process was faster."""
+    """Create the catalog; return False if another process was faster."""
     with catalog.transaction() as tx:
         if not begin_lake(tx, catalog.dialect, LakeRecord(str(uuid.uuid4()), 1, SCHEMA_VERSION, properties), now):
             return False
@@ -298,7 +303,7 @@ def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> bool:
 
 
 def begin_lake(tx: Transaction, dialect: Dialect, record: LakeRecord, now: int) -> bool:
-    """Make the tables of a catalog and the first snapshot; False when there is a lake."""
+    """Create the tables of a catalog and the first snapshot; return False if there is a lake already."""
     if dialect.table_exists(tx, "indexlake_lake") and lake_record(tx) is not None:
         return False
     tx.execute_batch(create_statements(dialect))
@@ -329,7 +334,7 @@ def set_property(tx: Transaction, name: str, value: Any) -> None:
 
 
 def next_incarnation(catalog: Catalog) -> LakeRecord:
-    """This copy of the catalog becomes another one than the copies it was made from."""
+    """Give this copy of the catalog an incarnation that no other copy has."""
     with catalog.transaction() as tx:
         tx.execute("update indexlake_lake set incarnation = incarnation + 1")
         record = lake_record(tx)
@@ -339,14 +344,14 @@ def next_incarnation(catalog: Catalog) -> LakeRecord:
 
 
 def advice(read_only: bool) -> str:
-    """What to do where there is no lake."""
+    """Return advice for a place without a lake."""
     if read_only:
         return "A read-only connection does not create one."
     return "Pass create=True to il.connect to create one."
 
 
 def open_lake(catalog: Catalog, where: str, *, read_only: bool = False) -> LakeRecord:
-    """The lake's record after any migration that is due."""
+    """Return the lake's record after running any migrations that are due."""
     record = read_lake(catalog)
     if record is None:
         raise NotFoundError(f"There is no lake at {where}. {advice(read_only)}", name=where)
@@ -374,7 +379,7 @@ def open_lake(catalog: Catalog, where: str, *, read_only: bool = False) -> LakeR
 
 
 def next_values(tx: Transaction, name: str, count: int = 1) -> int:
-    """The first of ``count`` fresh numbers.  Numbers are never given twice, unlike max(id) + 1."""
+    """Return the first of ``count`` fresh numbers. Numbers are never given twice, unlike max(id) + 1."""
     rows = tx.rows(
         """insert into indexlake_sequence (name, next_value) values (?, ?)
         on conflict (name) do update set next_value = indexlake_sequence.next_value + ?

@@ -1,8 +1,8 @@
-"""The writers' lock of a SQLite catalog: one writer at a time, first come first served, with a time-out.
+"""The writers' lock of a SQLite catalog: one writer at a time, in order of arrival, with a timeout.
 
-SQLite's own busy handler lets writers starve: of 8 processes, one made 1 commit while another made thousands.  So
-writers queue here before they begin.  Threads of a process queue in `FairLock`.  Processes queue on two lock files:
-the holder of `.queue` is the next to get `.lock`, so a process that has just left cannot overtake it.  The locks are
+SQLite's own busy handler lets writers starve: of 8 processes, one made 1 commit while another made thousands. So
+writers queue here before they begin. Threads of a process queue in `FairLock`. Processes queue on two lock files: the
+holder of `.queue` is the next to get `.lock`, so a process that has just left cannot overtake it. The locks are
 `flock`s: the kernel drops them when the process dies, however it dies.
 
 This lock orders writers and makes waiting cheap; what excludes them is SQLite's BEGIN IMMEDIATE.
@@ -20,17 +20,17 @@ from collections import deque
 from indexlake.catalog.driver import DatabaseError
 from indexlake.errors import CatalogError
 
-_QUIET = 1000  # commits without a queue, after which
-_UNLOOKED = 8  # so many may pass without a look at it
+_QUIET = 1000  # after this many commits without a queue,
+_UNCHECKED = 8  # the queue is not checked for this many commits
 
 _WAIT, _TRY, _DROP = fcntl.LOCK_EX, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
 
 
 class FairLock:
-    """A lock that its waiters get in the order in which they came.
+    """A lock that waiters get in order of arrival.
 
-    It may be released from a finalizer, which runs in any thread at any point, also inside `acquire`: therefore
-    it has no mutex of its own, and each step leaves it in order.
+    It may be released from a finalizer, which runs in any thread at any point, even inside `acquire`. So it has no
+    mutex of its own, and each step leaves it consistent.
     """
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class FairLock:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give a free lock to the first who waits.  Called after each release and after each arrival, so that
-        one of the two sees the other."""
+        """Give a free lock to the first waiter. Called after each release and each arrival, so that one sees the
+        other."""
         while self._waiting and self._lock.acquire(False):
             try:
                 turn = self._waiting.popleft()
@@ -74,7 +74,7 @@ class FairLock:
                 return
 
     def _leave(self, turn: threading.Lock) -> bool:
-        """Stop waiting; True when the lock came at the last moment: who is not in the queue any more has it."""
+        """Stop waiting; return True if the lock was granted at the last moment."""
         try:
             self._waiting.remove(turn)
         except ValueError:
@@ -83,7 +83,7 @@ class FairLock:
 
 
 class WriterLock:
-    """The lock of one catalog; `path` is that of its lock file, None where there is only one process."""
+    """The lock of one catalog; `path` is its lock file, or None if there is only one process."""
 
     def __init__(self, path: str | None, timeout: float) -> None:
         self.path = path
@@ -131,7 +131,7 @@ class WriterLock:
             self._threads.release()
 
     def retire(self) -> None:
-        """Release it for good: the lock files are closed."""
+        """Release it for good and close the lock files."""
         files, self._files = self._files, None
         if files is not None:
             files.release()
@@ -139,7 +139,7 @@ class WriterLock:
         self._threads.release()
 
     def after_fork_in_child(self) -> None:
-        """Let go of the parent's lock files without releasing the parent's lock."""
+        """Close the parent's lock files without releasing the parent's lock."""
         if self._files is not None:
             self._files.close_in_child()
             self._files = None
@@ -147,13 +147,13 @@ class WriterLock:
     def _timed_out(self, timeout: float, holder: str) -> DatabaseError:
         return DatabaseError(
             f"Waited {timeout:g} s for the right to write to the catalog {self.path or ''}; {holder} holds it. "
-            f"Try again; if that process hangs, end it: its lock goes with it.",
+            f"Try again; if that process hangs, end it: its lock ends with it.",
             retryable=True,
         )
 
 
 class SqliteTurn:
-    """A lock of the same kind in files of its own, by which writers that lost take turns."""
+    """A similar lock with files of its own, with which writers that lost take turns."""
 
     def __init__(self, path: str | None, slot: int) -> None:
         self._lock = WriterLock(path and f"{path.removesuffix('.lock')}.turn{slot}.lock", 0.0)
@@ -169,10 +169,10 @@ class SqliteTurn:
 
 
 class _FileQueue:
-    """The two lock files.  Used by one thread at a time; a second, daemon thread does the waiting.
+    """The two lock files. Used by one thread at a time; a second, daemon thread does the waiting.
 
-    A blocked `flock` cannot be timed out, so it is that thread which blocks.  When the caller stops waiting the
-    thread stays in the kernel's queue; the next caller takes its place over, else it drops what it gets.
+    A blocked `flock` cannot be timed out, so it is that thread which blocks. When the caller stops waiting, the thread
+    stays in the kernel's queue; the next caller takes over its place, otherwise it releases the lock at once.
     """
 
     def __init__(self, path: str) -> None:
@@ -191,19 +191,19 @@ class _FileQueue:
         self._wanted = False
         self._closed = False
         self._quiet = 0
-        self._unlooked = 0
+        self._unchecked = 0
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free and nobody is in the queue.
 
-        Nobody in the queue lately: the queue is looked at only now and then, as it costs half of the time.
+        If the queue was empty lately, it is checked only now and then, because that costs half of the time.
         """
         if self._pending:
             return False
-        if self._unlooked:
-            self._unlooked -= 1
+        if self._unchecked:
+            self._unchecked -= 1
             if not self._try_lock():
-                self._unlooked = 0
+                self._unchecked = 0
                 return False
             return True
         try:
@@ -216,7 +216,7 @@ class _FileQueue:
             fcntl.flock(self._queue, _DROP)
         self._quiet += 1
         if self._quiet >= _QUIET:
-            self._unlooked = _UNLOOKED
+            self._unchecked = _UNCHECKED
         return True
 
     def _try_lock(self) -> bool:
@@ -224,7 +224,7 @@ class _FileQueue:
             fcntl.flock(self._lock, _TRY)
         except BlockingIOError:
             return False
-        except BaseException:  # an interrupt comes when the lock is there already
+        except BaseException:  # an interrupt may come when the lock is already taken
             fcntl.flock(self._lock, _DROP)
             raise
         return True
@@ -249,7 +249,7 @@ class _FileQueue:
             raise
 
     def _withdraw(self) -> bool:
-        """Stop wanting the lock; True when it came at the last moment."""
+        """Stop wanting the lock; return True if it was granted at the last moment."""
         with self._mutex:
             self._wanted = False
             return self._granted.acquire(False)
@@ -298,7 +298,7 @@ class _FileQueue:
 
 
 def _closed_gate() -> threading.Lock:
-    """A lock that is already held: acquiring it waits until another thread releases it."""
+    """Return a lock that is already held: acquiring it waits until another thread releases it."""
     gate = threading.Lock()
     gate.acquire()
     return gate
@@ -309,7 +309,7 @@ def _open(path: str) -> int:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except PermissionError:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # made by another user: a flock needs no more
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # created by another user: a flock needs no more
     except OSError as error:
         raise CatalogError(
             f"The catalog's lock file {path} cannot be opened: {error.strerror}. Writing needs a directory that "
@@ -318,7 +318,7 @@ def _open(path: str) -> int:
 
 
 def _holder(path: str) -> str:
-    """Who holds the lock file, as far as the kernel tells."""
+    """Return who holds the lock file, as far as the kernel tells."""
     with contextlib.suppress(OSError):
         inode = str(os.stat(path).st_ino)
         with open("/proc/locks", encoding="ascii") as table:

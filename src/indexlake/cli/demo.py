@@ -71,7 +71,7 @@ def _scenes(console: Console, folder: Path, rows: int) -> None:
         _title(console, "And there is more: search by text, vector and place")
         _search(console, lake)
         _title(console, "Clustered tables: rows in key order, in partitions that split as they grow")
-        with il.connect(folder, automatic=False) as quiet:  # so that jobs run when they are called
+        with il.connect(folder, automatic=False) as quiet:  # so that jobs run only when they are called
             _clustered(console, quiet)
         _title(console, "New rows in memory with a redo log: a checkpoint, a kill, and what survives it")
         in_memory(console, folder.with_name(f"{folder.name}-memory"))
@@ -236,7 +236,7 @@ def _pipeline(console: Console, lake: il.Lake, orders: il.Table, rows: int) -> N
 
 
 def _spark(console: Console, lake: il.Lake) -> Any:
-    """A session, or None where Spark cannot start."""
+    """Return a session, or None if Spark cannot start."""
     try:
         seconds, spark = _timed(lambda: start(lake.storage))
     except (il.MissingExtraError, il.JobError) as error:
@@ -281,5 +281,5 @@ def _title(console: Console, text: str) -> None:
 
 
 def _say(console: Console, text: str) -> None:
-    """As it is: the terminal breaks long lines, between any two characters."""
+    """Print text unchanged: the terminal breaks long lines, between any two characters."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)

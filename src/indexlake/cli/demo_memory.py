@@ -61,7 +61,7 @@ def _latencies(console: Console, events: il.Table) -> None:
 
 
 def _kill(console: Console, folder: Path) -> None:
-    """A process writes until it is killed: whatever it was told is written is there afterwards."""
+    """Kill a process while it writes, and show that everything acknowledged survived."""
     told = 0
     command = [sys.executable, "-c", _WRITER, os.fspath(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

@@ -1,4 +1,4 @@
-"""Errors in the terms of the command line: their advice is something that you can type there."""
+"""Rewords errors for the command line, so that they advise something that can be typed there."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _WORDS = {
     ),
     r"; give params=(?:\{.*?\}|\[…\])(?: with it)?": _NO_PARAMETERS,
 }  # fmt: skip
-"""What the Python interface says, and what stands for it; the first that match are replaced first."""
+"""Phrases of the Python interface, and what replaces them; earlier patterns take precedence."""
 
 _PATTERNS = [(re.compile(pattern), words) for pattern, words in _WORDS.items()]
 
 
 def in_command_line(text: str) -> str:
-    """The same text, advising what can be typed."""
+    """Return the text with advice that can be typed."""
     for pattern, words in _PATTERNS:
         text = pattern.sub(words, text)
     return text

@@ -47,6 +47,6 @@ def _plain(value: Any) -> Any:
 
 
 def _seconds(count: int, digits: int) -> str:
-    """A count of parts of a second as seconds."""
+    """Return a number of fractions of a second as seconds."""
     whole, part = divmod(count, 10**digits)
     return f"{whole}.{part:0{digits}}".rstrip("0").rstrip(".") if part else str(whole)

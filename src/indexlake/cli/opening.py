@@ -25,7 +25,7 @@ def open_lake(
     reading: bool = False,
     files: Sequence[str] | None = None,
 ) -> Lake:
-    """The lake.  ``reading``: also in a folder that cannot be written to, and beside a process that owns the lake."""
+    """Open a lake; ``reading``: even in a read-only folder, or beside a process that owns the lake."""
     import indexlake
 
     folder = os.path.expanduser(address)

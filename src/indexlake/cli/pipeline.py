@@ -184,5 +184,5 @@ def _run(lake: str, runner: str, as_json: bool, job: Callable[[Pipeline], dict[s
 
 
 def _print(what: Any, as_json: bool) -> None:
-    """Plain text: names may hold anything, and the lines are for other programs too."""
+    """Print JSON, or text without markup: names may contain anything, and other programs may read the lines."""
     print(json_text(what) if as_json else what, flush=True)

@@ -1,4 +1,4 @@
-"""Spark for a command: started only when there is something to run on it, and without its log lines."""
+"""Spark for a command: started only if there is something to run on it, and without its log lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTING = "Starting Spark, which takes a few seconds{}."
 
 
 def pipeline(lake: Lake, runner: str) -> Pipeline:
-    """The jobs of a lake on the runner that the command names."""
+    """Return the jobs of a lake, on the runner that the command names."""
     if runner != "spark":
         return lake.pipeline(runner)
     from indexlake.pipeline.pipeline import Pipeline
@@ -30,7 +30,7 @@ def pipeline(lake: Lake, runner: str) -> Pipeline:
 
 
 class SparkWhenNeeded:
-    """Tasks on a local Spark session, which the first of them starts."""
+    """Runs tasks on a local Spark session, which is started by the first of them."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -42,7 +42,7 @@ class SparkWhenNeeded:
             return self._runner.width
         from indexlake.spark.runner import ROUND
 
-        return ROUND * (os.cpu_count() or 1)  # as a local session has it
+        return ROUND * (os.cpu_count() or 1)  # as in a local session
 
     def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
         if tasks:
@@ -57,7 +57,7 @@ class SparkWhenNeeded:
 
 
 def start(storage: Storage, otherwise: str = "") -> SparkSession:
-    """The session of this process; one that has to be started says so, and what to do otherwise."""
+    """Return the session of this process; if one has to be started, print that, and what to do instead."""
     from indexlake.spark.session import active, session
 
     found = active()
@@ -70,7 +70,7 @@ def start(storage: Storage, otherwise: str = "") -> SparkSession:
 
 @contextmanager
 def _quiet(storage: Storage) -> Iterator[None]:
-    """What this process and the Java that it starts say on standard error is shown only if it fails."""
+    """Show what this process and its Java print on standard error only if the block fails."""
     sys.stderr.flush()
     before = os.dup(2)
     with storage.spill.file() as said:

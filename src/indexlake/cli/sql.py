@@ -26,7 +26,7 @@ def print_result(console: Console, result: SqlResult, limit: int, form: str) -> 
 
 
 def _print_json(result: SqlResult) -> None:
-    """A JSON array, one row per line."""
+    """Print a JSON array, one row per line."""
     separator = "["
     for row in result:
         sys.stdout.write(f"{separator}\n  {json_text(row, indent=None)}")

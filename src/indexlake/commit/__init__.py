@@ -1,1 +1,1 @@
-"""The commit: a write-set is validated and applied in one short critical section, alone or in a group."""
+"""Commit a write-set: validate and apply it in one short critical section, alone or together with others."""

@@ -1,8 +1,8 @@
-"""Are the wanted values absent? Looked up outside the critical section, confirmed inside it.
+"""Check that wanted values are absent: look them up outside the critical section, confirm inside it.
 
-A *look* is as of S', the snapshot of the state it used.  Inside the section, only what came after S' matters: if a
-live block has been physically written since, another look is needed, and the store finds hot rows.  Whatever a look
-has found counts only if it is still live.  A holder that the write-set itself closes does not count.
+A *look* holds as of the snapshot of the state it used. Inside the section only what came later matters: live blocks
+written since then require another look, and hot rows are queried directly. A row that a look has found counts only if
+it is still live, and rows that the write-set itself closes never count.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 FEW = 64
-"""Up to so many keys are looked up among the hot rows inside the section; more need a read transaction before it."""
+"""Up to this many keys are looked up among the hot rows inside the section; more are looked up before it."""
 
 
 class LookNeeded(Exception):
-    """Something was written since the look: leave the section, look again, come back."""
+    """Raised in the section when something relevant was written since the look: leave, look again, come back."""
 
 
 class Look(NamedTuple):
-    """Live rows that have wanted values: those of blocks as of snapshot ``at``, hot ones as of ``hot_at``."""
+    """Live rows that have wanted values: those in blocks as of snapshot ``at``, hot ones as of ``hot_at``."""
 
     wanted: Wanted
     at: int
@@ -43,7 +43,7 @@ class Look(NamedTuple):
 
     @staticmethod
     def nothing(wanted: Wanted) -> Look:
-        """Before the first look."""
+        """Return a look that has seen nothing yet."""
         return Look(wanted, wanted.since, wanted.since)
 
 
@@ -51,13 +51,13 @@ class Look(NamedTuple):
 
 
 def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
-    """With the state at hand where it will do: what it misses is checked at the commit."""
+    """Look for every value that must be absent, in the write-set's own state if that is recent enough."""
     state = writes.state
-    writes.checked.clear()  # it may be committed once more, after it has waited for its turn
+    writes.checked.clear()  # cleared because the write-set may be committed again after waiting for its turn
     keys: list[Look] | None
     try:
         keys = _looks_for_keys(writes, state, files)
-    except DuplicateKeyError:  # among its own rows: that counts unless the index was dropped meanwhile
+    except DuplicateKeyError:  # its own rows repeat a key: an error unless the index was dropped meanwhile
         keys = None
     if keys is None:
         writes.checked.clear()
@@ -69,8 +69,10 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     for values in writes.absent:
         before.append(Look.nothing(MergeValues(None, values.fields, values.keys, base)))
     if keys:
-        if False not in [_are_few(each.wanted) for each in keys] and not (writes.absent and state.at > base):
-            return (*before, *[look(each, state, None, writes, files) for each in keys])
+        if False not in map(_are_few, keys) and not (writes.absent and state.at > base):
+            for each in keys:
+                before.append(look(each, state, None, writes, files))
+            return tuple(before)
         before += keys
     elif not writes.absent or state.at <= base:
         return tuple(before)
@@ -79,7 +81,7 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
 
 
 def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) -> list[Look]:
-    """For the keys of unique indexes that nobody has looked for yet, in the state's indexes."""
+    """Return empty looks for the keys of enforced unique indexes that must be looked up and have not been."""
     found: list[Look] = []
     if not writes.rows and not writes.blocks:
         return found
@@ -100,15 +102,16 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
     return found
 
 
-def _are_few(wanted: Wanted) -> bool:
-    return wanted.keys is not None and len(wanted.keys) <= FEW
+def _are_few(each: Look) -> bool:
+    keys = each.wanted.keys
+    return keys is not None and len(keys) <= FEW
 
 
 def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, files: OpenFiles) -> tuple[Look, ...]:
-    """Take in what was committed since, as far as the reading knows, and the indexes that became unique."""
+    """Extend looks to everything the reading can see, including indexes that have become unique since."""
     fresh = _looks_for_keys(writes, reading.state, files)
     if writes.truncate:
-        return ()  # what was there goes; the write-set's own rows were compared with each other
+        return ()  # every existing row goes; the write-set's own rows were compared with each other
     enforced = {coverage.index.index_id for coverage in reading.state.enforced}
     kept = (each for each in before if each.wanted.index is None or each.wanted.index.index_id in enforced)
     before = [*kept, *fresh]
@@ -116,17 +119,17 @@ def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, fi
 
 
 def newer_rows(before: Look, hot: HotTable, writes: TableWrites) -> list[HotRow] | None:
-    """Hot rows that a look has not seen and that may have wanted values; None: they are found inside the section."""
+    """Return hot rows newer than the look that may hold wanted values; None: leave finding them to the section."""
     wanted = before.wanted
     if wanted.keys is None:
         return [row for row in hot.since(wanted.fields, before.hot_at) if row.row_id not in writes.closed]
-    if wanted.since < 0 and _are_few(wanted):
+    if wanted.since < 0 and _are_few(before):
         return None
     return hot.holders(wanted.fields, wanted.keys, before.hot_at, writes.closed, indexed=wanted.index is not None)
 
 
 def look(before: Look, state: TableState, rows: list[HotRow] | None, writes: TableWrites, files: OpenFiles) -> Look:
-    """Find wanted values in blocks, and among hot rows of the same read transaction if there are any."""
+    """Extend a look to the blocks of ``state``, and to hot rows read in the same transaction if given."""
     wanted, at, hot_at, in_blocks, in_hot = before
     if state.at > at:
         found: list[Holder] = []
@@ -145,7 +148,7 @@ def look(before: Look, state: TableState, rows: list[HotRow] | None, writes: Tab
 
 
 def check(tx: Transaction, head: Head, hot: HotTable, writes: TableWrites, found: Look) -> None:
-    """Nothing, ``LookNeeded``, or the error that a wanted value is taken."""
+    """Raise ``LookNeeded`` if the look is out of date, or the appropriate error if a wanted value is taken."""
     wanted = found.wanted
     if head.blocks_changed_in > found.at and data_files.has_new_live_blocks(
         tx, writes.state.table.table_id, found.at, wanted.since
@@ -166,7 +169,7 @@ def check(tx: Transaction, head: Head, hot: HotTable, writes: TableWrites, found
 
 
 def is_live_in_block(tx: Transaction, file_id: int, position: int) -> bool:
-    """Whether the row at a position of a block is there now."""
+    """Return whether the row at a position of a block is live now."""
     return bool(data_files.live_block_ids(tx, [file_id])) and not any(
         position in dead for dead in delete_entries.deleted_positions(tx, file_id)
     )

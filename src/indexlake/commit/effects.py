@@ -1,7 +1,7 @@
-"""What a commit does once its requirements hold: the same few effects for users and for jobs.
+"""The effects of a commit whose requirements hold: the same few for users and for jobs.
 
-Rows are closed before new ones are inserted.  A row that a job has moved since it was read is found again by its row
-id.
+Old row versions are closed before new ones are inserted. A row that a job has moved since it was read is found again by
+its row id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def apply(section: Section, ws: WriteSet, writes: TableWrites, hot: HotTable, s: int) -> int:
-    """The changes of a write-set to one table.  Returns how many rows a truncate removed."""
+    """Apply a write-set's changes to one table and return how many rows a truncate removed."""
     state, tx, sequencer = writes.state, section.tx, section.sequencer
     table_id, removed = state.table.table_id, 0
     if writes.truncate:
@@ -53,7 +53,7 @@ def apply(section: Section, ws: WriteSet, writes: TableWrites, hot: HotTable, s:
 
 
 def close_rows(section: Section, writes: TableWrites, hot: HotTable, s: int, base: int) -> None:
-    """End the versions that the write-set replaces or deletes, wherever they lie now."""
+    """End the versions that the write-set replaces or deletes, wherever they are now."""
     moved = hot.close(writes.hot_closes, s) if writes.hot_closes else []
     table_id = writes.state.table.table_id
     deletes: dict[int, Any] = {}
@@ -71,7 +71,7 @@ def close_rows(section: Section, writes: TableWrites, hot: HotTable, s: int, bas
 
 
 def _resolve(tx: Transaction, writes: TableWrites, row_ids: npt.NDArray[np.int64], base: int) -> dict[int, Any]:
-    """Where rows lie that a job has moved since ``base``: the block position that no delete entry covers."""
+    """Return, by block, the positions of rows that a job has moved since ``base``."""
     found: dict[int, Any] = {}
     missing = row_ids
     table_id = writes.state.table.table_id
@@ -101,9 +101,9 @@ def swap_blocks(
     *,
     given: bool = False,
 ) -> None:
-    """Blocks end and others begin that hold their rows.
+    """Replace the input blocks by output blocks that hold the same rows.
 
-    What commits did to the rows after the plan becomes delete entries of the outputs, with the commits' own snapshots.
+    What commits did to these rows after the plan becomes delete entries of the outputs, with the commits' snapshots.
     """
     data_files.end_blocks(tx, inputs, s)
     for block in outputs:
@@ -112,13 +112,13 @@ def swap_blocks(
 
 
 def carry_deletes(tx: Transaction, table_id: int, file_id: int, block: NewBlock, touched: Touched, s: int) -> None:
-    """What commits did to the rows of a block before it was there, with their own snapshots."""
+    """Add delete entries to a new block for rows that commits changed before it existed, dated with their snapshots."""
     for snapshot, positions in touched_positions(touched, block):
         delete_entries.add_delete(tx, table_id, file_id, snapshot, positions, s)
 
 
 def touched_positions(touched: Touched, block: NewBlock) -> Iterator[tuple[int, Any]]:
-    """Commits that touched rows of a block, and where these lie in it; later ones touched later versions of a row."""
+    """Yield each commit that touched rows of a block, with their positions; a row counts for the first one only."""
     before = BitMap()
     for snapshot, row_ids in sorted(touched, key=lambda each: each[0]):
         if row_ids is None:
@@ -144,9 +144,9 @@ def add_block(
     history: bool = False,
     given: bool = True,
 ) -> int:
-    """Add the records of a finished block and of its segments; own dead positions are never visible.
+    """Add the records of a finished block and its segments, and return the block's id.
 
-    ``given``: its rows were in no block before.
+    Rows that are already dead in the block are never visible. ``given`` means that its rows were in no block before.
     """
     placed, version = block.placed, block.versions or (s, s)
     record = BlockRecord(
@@ -165,7 +165,7 @@ def add_block(
     table_heads.count_bytes(tx, table_id, block.file.size, given=given)
     live = segments.live_index_ids(tx, table_id) if block.segments else set()
     for segment in block.segments:
-        if segment.index_id in live:  # its index may have been dropped while the block was written
+        if segment.index_id in live:  # the index may have been dropped while the block was written
             segments.add_segment(tx, table_id, segment, [file_id], s)
     if block.dead:
         delete_entries.add_delete(tx, table_id, file_id, 0, block.dead, s)

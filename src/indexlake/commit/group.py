@@ -1,8 +1,8 @@
-"""Group commit: whoever finds nobody committing commits at once, in its own thread; those who arrive meanwhile
-wait, and the next leader takes all of them into one database transaction.
+"""Group commit: a thread that finds nobody committing commits at once. Threads that arrive meanwhile wait, and the next
+leader commits all of them in one database transaction.
 
-Each write-set of a group has its own snapshot and fails alone.  What a thread gets back is its own
-result or its own error; a failure of the database itself goes to every member, none of which was committed.
+Each write-set of a group has its own snapshot and fails alone. A thread gets back its own result or its own error; a
+failure of the database itself goes to every member, and then none was committed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
@@ -32,49 +32,35 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
 
 ROUNDS_OUTSIDE = 3
-"""After so many looks outside the critical section the next one is made inside it."""
+"""After this many looks outside the critical section, the next one is made inside it."""
 
 COMMIT_AGAIN = 2
-"""So often a write-set is committed again whose COMMIT failed."""
+"""How many times a write-set is committed again after its COMMIT has failed."""
 
 GROUP_LIMIT = 256
 
+_ALONE: Any = nullcontext()
+
 Looks = Mapping[int, Sequence[Look]]
-"""What was found outside the section, by table."""
+"""What was found outside the section, by table id."""
 
 
 class _Ticket:
-    __slots__ = (
-        "committed_at",
-        "done",
-        "error",
-        "in_catalog",
-        "inside",
-        "lead",
-        "led",
-        "look",
-        "looks",
-        "lost",
-        "ready",
-        "result",
-        "token",
-        "ws",
-    )  # fmt: skip
+    result: WriteResult | None = None
+    error: BaseException | None = None
+    committed_at = 0
+    lost: CommitUnknown | None = None  # set when a COMMIT failed and turned out not to have happened
+    look = False  # another look is needed before it can be committed
+    lead = False  # woken up to lead the next group
+    led = False
+    done = False  # its group has ended, successfully or not
 
-    def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool) -> None:
+    def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool, in_catalog: bool = True) -> None:
         self.ws = ws
         self.looks = looks
         self.token = token
         self.inside = inside  # look inside the section if another look is needed
-        self.result: WriteResult | None = None
-        self.committed_at = 0
-        self.lost: CommitUnknown | None = None  # the failure of a COMMIT that turned out not to have happened
-        self.error: BaseException | None = None
-        self.look = False  # new blocks must be looked at first
-        self.lead = False  # woken up to lead the next group
-        self.led = False
-        self.done = False  # its group has ended, whatever came of it
-        self.in_catalog = True  # whether a transaction of the catalog is needed for it
+        self.in_catalog = in_catalog  # whether it needs a catalog transaction
         self.ready = threading.Lock()
         self.ready.acquire()
 
@@ -92,12 +78,12 @@ class Committer:
         log: Callable[[], Section] | None = None,
     ) -> None:
         self._catalog = catalog
-        self._log = log  # begins a section of the redo log, where there is one
+        self._log = log  # begins a section of the redo log; None without a redo log
         self._hot = hot
         self._files = files
         self._readings = readings
         self._turns = turns
-        self._with_tokens = catalog.database() != "sqlite"  # where a commit is known by its number and its time
+        self._with_tokens = catalog.database() != "sqlite"  # SQLite identifies a commit by its number and time alone
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._busy = False
@@ -105,7 +91,10 @@ class Committer:
         self.groups = 0  # database transactions used for them
 
     def commit(self, ws: WriteSet) -> WriteResult:
-        """Those who run again when they lose get ``TurnNeeded`` and wait for their turn first; others wait here."""
+        """Commit a write-set, waiting for a turn if its rows belong to another writer.
+
+        A caller that can run the write again gets ``TurnNeeded`` instead and waits for the turn itself.
+        """
         try:
             if self._turns.wanted:
                 self._turns.check(ws)
@@ -124,8 +113,7 @@ class Committer:
         rounds = failures = 0
         in_catalog = self._log is None or not ws.rows_alone
         while True:
-            ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
-            ticket.in_catalog = in_catalog
+            ticket = _Ticket(ws, looks, token, rounds >= ROUNDS_OUTSIDE, in_catalog)
             self._submit(ticket)
             if ticket.in_catalog and not in_catalog:
                 in_catalog = True
@@ -146,7 +134,7 @@ class Committer:
     # ------------------------------------------------------------ looking
 
     def _first_looks(self, ws: WriteSet) -> Looks:
-        """Of the tables where something must be absent."""
+        """Return the looks of each table where something must be absent."""
         looks: dict[int, Sequence[Look]] = {}
         for table_id, writes in ws.tables.items():
             if found := first_look(writes, ws.base, self._readings, self._files):
@@ -167,7 +155,7 @@ class Committer:
         return look_again(before, reading, writes, self._files)
 
     def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
-        """The only storage I/O allowed in the section, after jobs have forced several rounds."""
+        """Look again inside the section after several rounds outside: the only storage I/O allowed there."""
         found = {}
         for table_id, writes in ws.tables.items():
             state = refresh(section.tx, table_id, None)
@@ -197,7 +185,7 @@ class Committer:
             raise
 
     def _wait(self, ticket: _Ticket) -> None:
-        """Until the ticket is done or has to lead.  A thread that is interrupted takes its ticket back if it can."""
+        """Wait until the ticket is done or has to lead. An interrupted thread withdraws its ticket if it still can."""
         try:
             ticket.ready.acquire()
         except BaseException:
@@ -212,29 +200,30 @@ class Committer:
             raise
 
     def _lead(self, mine: _Ticket, group: list[_Ticket]) -> None:
-        """Commit the group, or those who wait."""
+        """Commit the given group or, if it is empty, the tickets that are waiting."""
         try:
             mine.led = True
             if not group:
                 with self._mutex:
-                    group = self._alike()
+                    group = self._compatible()
                     del self._waiting[: len(group)]
             self._commit_group(group, mine)
         finally:
             self._pass_on()
             for ticket in group:
                 ticket.done = True
-                ticket.ready.release()
+                if ticket is not mine:
+                    ticket.ready.release()
 
-    def _alike(self) -> list[_Ticket]:
-        """Those at the head of the queue that can be committed together."""
+    def _compatible(self) -> list[_Ticket]:
+        """Return the tickets at the head of the queue that can be committed together."""
         some = self._waiting[:GROUP_LIMIT]
         if len(some) == 1:
             return some
         return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
 
     def _pass_on(self) -> None:
-        """Hand the lead to the next one waiting, if any."""
+        """Hand the lead to the next waiting ticket, if there is one."""
         with self._mutex:
             successor = self._waiting[0] if self._waiting else None
             if successor is None:
@@ -252,11 +241,11 @@ class Committer:
             faults.step("commit.begin")
             with self._section(group[0].in_catalog) as section:
                 if len(group) == 1:
-                    group[0].result = self._one(section, group[0])
+                    self._one(section, group[0])
+                    done = 1
                 else:
-                    for ticket in group:
-                        self._one_of_many(section, ticket)
-                if done := sum([ticket.result is not None for ticket in group]):
+                    done = sum([self._one_of_many(section, ticket) for ticket in group])
+                if done:
                     committing = True
                     section.commit()
                     self.commits += done
@@ -285,7 +274,7 @@ class Committer:
     def _section(self, in_catalog: bool) -> Section:
         return Section(self._catalog, self._hot) if in_catalog or self._log is None else self._log()
 
-    def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
+    def _one(self, section: Section, ticket: _Ticket) -> None:
         try:
             result = section.write(ticket.ws, ticket.looks, ticket.token)
         except LookNeeded:
@@ -293,17 +282,19 @@ class Committer:
                 raise
             looks = self._look_inside(section, ticket.ws, ticket.looks)
             result = section.write(ticket.ws, looks, ticket.token)
-        ticket.committed_at = section.sequencer.committed_at
-        return result
+        ticket.result, ticket.committed_at = result, section.sequencer.committed_at
 
-    def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
-        """A member that fails leaves nothing behind: rows are validated by reading alone, before the first of them
-        is written; definitions are checked as they are written and need a savepoint."""
+    def _one_of_many(self, section: Section, ticket: _Ticket) -> bool:
+        """Commit one member of a group so that it leaves nothing behind if it fails; return whether it succeeded.
+
+        Rows are validated before any is written. Definitions are checked as they are written, and need a savepoint.
+        """
         before = section.sequencer.newest
-        alone = section.tx.savepoint() if ticket.ws.definitions else nullcontext()
+        alone = section.tx.savepoint() if ticket.ws.definitions else _ALONE
         try:
             with alone:
-                ticket.result = self._one(section, ticket)
+                self._one(section, ticket)
+            return True
         except LookNeeded:
             ticket.look = True
             section.sequencer.newest = before
@@ -317,9 +308,10 @@ class Committer:
                 raise
             ticket.error = error
             section.sequencer.newest = before
+        return False
 
     def _settle(self, ticket: _Ticket, error: CommitUnknown) -> None:
-        """Nobody knows whether the commit happened: look it up, inside the critical section."""
+        """Find out, in a new critical section, whether a commit with an unknown outcome has happened."""
         assert ticket.result is not None
         try:
             with Section(self._catalog, self._hot) as section:
@@ -337,15 +329,15 @@ class Committer:
             )
             return
         if not happened:
-            # The old transaction has ended, for this one holds its lock: it did not happen.  Commit it again, unless
-            # its record may have been expired.
+            # This section holds the lock of the old transaction, so that one has ended without committing. Commit
+            # again, unless the record that tells us so may have been expired.
             ticket.result, ticket.lost = None, error
             if expired:
                 ticket.error = CatalogError(f"The outcome of a commit is not known: {error} Check the data.")
 
 
 def _for_another_thread(error: BaseException) -> BaseException:
-    """Several threads must not raise one exception object, nor one the other's interrupt."""
+    """Return a copy of an error for another thread, without passing on an interrupt."""
     if isinstance(error, IndexLakeError):
         return type(error)(str(error), **error.details)
     return CatalogError(f"The thread that committed a group of writes failed; none was committed: {error!r}")

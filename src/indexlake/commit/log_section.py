@@ -1,13 +1,13 @@
-"""The critical section of a commit that goes to the redo log alone.
+"""The critical section of a commit that goes only to the redo log.
 
-It has the sequencer's turn but no catalog transaction: the states and versions in memory answer what the commit
-requires, and whatever they cannot answer is left to a section of the catalog (``CatalogNeeded``).  Validation and
-effects are the same as for every commit.
+It holds the sequencer's turn but opens no catalog transaction. Requirements are checked against the states and versions
+in memory; whatever these cannot answer is left to a section in the catalog (``CatalogNeeded``). Validation and effects
+are the same as for every other commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
 
     from indexlake.catalog.driver import Catalog
     from indexlake.catalog.table_heads import Head
-    from indexlake.commit.absence import Look
-    from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+    from indexlake.commit.write_set import TableWrites
     from indexlake.hot.store import HotStore
 
 
 class LogSection(Section):
-    """Begins when it is made, and ends as every section does."""
+    """A critical section without a catalog transaction; it begins when it is constructed."""
 
     __slots__ = ("_readings", "commits", "store")
 
@@ -81,7 +80,7 @@ class LogSection(Section):
             durable = True
             self._readings.publish(self.commits)
         except BaseException:
-            if durable:  # it was interrupted
+            if durable:  # interrupted after the write became durable
                 store.published(self.commits)
             elif log is not None and end is not None:
                 log.take_back(end)
@@ -89,20 +88,19 @@ class LogSection(Section):
         self._committed = True
         faults.step("log.published")
         if log is not None and log.is_full:
-            with suppress(StorageError):  # the next commit says it
+            with suppress(StorageError):  # the next commit reports it
                 rotate(store)
         elif len(store.untold) >= MOST_UNTOLD:
-            with suppress(IndexLakeError):  # whoever needs the catalog next says it
+            with suppress(IndexLakeError):  # whoever needs the catalog next reports it
                 OwnedCatalog(store.catalog, store).tell()
 
-    def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
-        recorded = len(self.commits)
-        try:
-            return super().write(ws, looks, commit_token)
-        except BaseException:
-            self.tx.changes = {}
-            del self.commits[recorded:]
-            raise
+    def _done(self) -> tuple[int, int]:
+        return self.hot.done(self.tx), len(self.commits)
+
+    def _undo(self, done: tuple[int, int]) -> None:
+        self.tx.changes = {}
+        del self.commits[done[1] :]
+        self.hot.undo(self.tx, done[0])
 
     # ------------------------------------------------------------ what the catalog would answer
 
@@ -116,7 +114,7 @@ class LogSection(Section):
         known = self._readings.newest_state(writes.state.table.table_id).blocks
         records = [known.record(file_id) for file_id in file_ids]
         if any(record is None or record.end_snapshot is not None for record in records):
-            raise CatalogNeeded  # their rows have moved
+            raise CatalogNeeded  # the rows have moved
         return set(file_ids)
 
     def delete(self, table_id: int, file_id: int, snapshot: int, positions: Any) -> None:
@@ -124,7 +122,7 @@ class LogSection(Section):
 
 
 def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[], Section] | None]:
-    """How a lake with that hot store is read, and how a commit of its redo log begins, where it has one."""
+    """Return the lake's readings, and a function that begins a redo-log section if its hot store has a redo log."""
     if isinstance(hot, ReplicaStore):
         return ReplicaReadings(catalog, hot), None
     if not isinstance(hot, MemoryStore):
@@ -134,12 +132,12 @@ def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[],
 
 
 def pressure_of(hot: HotStore, limit: int, timeout: float, ask: Callable[[], bool]) -> Pressure | None:
-    """What holds writers back from a hot store that must not grow; None: it may."""
+    """Return what holds writers back when the hot store grows too large, or None if it may grow freely."""
     return Pressure(hot, limit, timeout, ask) if isinstance(hot, MemoryStore) else None
 
 
 class LogSequencer(Sequencer):
-    """Numbers and times of the owner; a commit that is recorded joins the group."""
+    """Assigns the numbers and times of the owner process, and adds each recorded commit to its group."""
 
     __slots__ = ("_commits", "_store")
 
@@ -156,7 +154,7 @@ class LogSequencer(Sequencer):
         tx: Any = self._tx
         time = self._store.time(committed_at)
         if committed_at > time + DOUBTFUL:
-            raise CatalogNeeded  # where dates that a wrong clock has given are put right
+            raise CatalogNeeded  # the catalog corrects dates that a wrong clock has given
         self.newest = number, time = last + 1, max(time, committed_at)
         self._commits.append(Commit(number, time, operation, summary, token, None, None, tx.changes))
         tx.changes = {}
@@ -183,12 +181,12 @@ class LogSequencer(Sequencer):
         tx.change(table_id).locked = row_ids
 
     def end_reservation(self, table_id: int) -> None:
-        """Nobody else can have beaten this process."""
+        """Do nothing: no other process can beat this one, so there are no reservations."""
 
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
         if not self._store.knows_changes_since(since):
             raise CatalogNeeded
-        for commit in self._commits:  # of the same group
+        for commit in self._commits:  # earlier commits of the same group
             change = commit.tables.get(table_id)
             for rows in () if change is None else (change.closed, change.locked):
                 if rows and not row_ids.isdisjoint(rows):

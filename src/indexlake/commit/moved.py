@@ -1,7 +1,7 @@
-"""Rows that a write-set closes and that a job has moved since they were read.
+"""Find rows that a write-set closes and that a job has moved since they were read.
 
-Where rows are in row-id order, the section itself finds them again (``effects``).  In a block sorted by key, a row id
-has no rank, so its row ids are read outside the section, from the blocks added since.
+In a block ordered by row id, the section itself finds them again (``effects``). In a block sorted by key, a row id does
+not determine the position, so the row ids of blocks added since are read outside the section.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 _FEW = 1_000
-"""So many hot rows are asked one by one whether they are still there; of more it is not known."""
+"""Up to this many hot rows are checked one by one for whether they are still there; beyond that all count as moved."""
 
 
 def check(tx: Transaction, head: Head, writes: TableWrites) -> None:
-    """Inside the section: raise ``LookNeeded`` if rows may have moved to a block that nobody has looked into."""
+    """Raise ``LookNeeded`` inside the section if rows may have moved to a block that has not been searched yet."""
     if (
         writes.closed
         and head.blocks_changed_in > writes.located_at
@@ -36,7 +36,7 @@ def check(tx: Transaction, head: Head, writes: TableWrites) -> None:
 
 
 def locate(writes: TableWrites, reading: Reading, files: OpenFiles, base: int) -> None:
-    """Outside the section: find the rows that have moved to blocks sorted by key."""
+    """Find, outside the section, the rows that have moved to blocks sorted by key."""
     state = reading.state
     if writes.closed and not writes.truncate:
         moved = _moved(writes, reading)
@@ -53,7 +53,7 @@ def locate(writes: TableWrites, reading: Reading, files: OpenFiles, base: int) -
 
 
 def _moved(writes: TableWrites, reading: Reading) -> npt.NDArray[np.int64]:
-    """The row ids, sorted."""
+    """Return the sorted ids of closed rows that have moved or may have moved."""
     found: list[int] = []
     for file_id, positions in writes.block_closes.items():
         record = reading.state.blocks.record(file_id)

@@ -1,7 +1,7 @@
-"""New blocks of clustered tables, and the partitions that they were written for, which may have ended since.
+"""Place new blocks of clustered tables whose partitions may have ended since the blocks were written.
 
-A block stays where it belongs while its partition is live.  If it is not, the live partition that holds all its rows
-adopts it; a block that straddles a new bound is cut, outside the critical section, and the commit is retried.
+A block stays in its partition while that is live. Otherwise the live partition that contains all its rows adopts it. A
+block that straddles a new bound is cut outside the critical section, and the commit is retried.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class CutNeeded(LookNeeded):
-    """Some of the blocks lie in no single partition any more: leave the section, cut them, come back."""
+    """Raised when a block no longer fits into a single partition: leave the section, cut it, come back."""
 
 
 def place(tx: Transaction, table_id: int, blocks: Iterable[NewBlock]) -> None:
-    """Inside the section: label each block with a live partition, or raise ``CutNeeded``."""
+    """Assign each block to a live partition inside the section, or raise ``CutNeeded``."""
     placed = [block for block in blocks if block.placed is not None]
     live = partitions.live_among(tx, {b.placed.partition_id for b in placed if b.placed is not None})
     ranges: Ranges | None = None
@@ -46,7 +46,7 @@ def place(tx: Transaction, table_id: int, blocks: Iterable[NewBlock]) -> None:
 
 
 def cut(state: TableState, files: OpenFiles, blocks: Sequence[NewBlock]) -> list[NewBlock]:
-    """Outside the section: the same rows, in blocks that each lie in one partition of now."""
+    """Rewrite blocks, outside the section, so that each lies in one current partition."""
     ranges = state.ranges
     if ranges is None:
         return list(blocks)
@@ -65,7 +65,7 @@ def cut(state: TableState, files: OpenFiles, blocks: Sequence[NewBlock]) -> list
 
 
 def _rows(block: NewBlock, files: OpenFiles, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Those that the transaction has not taken back itself."""
+    """Read the block's rows that the transaction has not taken back itself."""
     reader = files.reader_of(block.file.path, block.format, block.file.size, block.file.checksum, schema)
     live = np.ones(block.record_count, np.bool_)
     live[np.frombuffer(block.dead.to_array(), np.uint32)] = False

@@ -1,7 +1,7 @@
 """What must hold inside the critical section before anything is written.
 
-A user's commit that fails a requirement raises an error; a job's plan that no longer holds is dropped and made again.
-A user's requirements are checked in the order of the design: horizon, definitions, touched rows, absent values.
+A user's commit that fails a requirement raises an error; a job's plan that no longer holds is dropped and made again. A
+user's requirements are checked in this order: horizon, definitions, touched rows, absent values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence[Look]) -> HotTable:
-    """Everything that a write-set requires of one table.  Returns its hot rows, as they are now."""
+    """Check everything that a write-set requires of one table, and return the table's current hot rows."""
     head = _table_live(section, writes)
     rows = writes.closed | writes.locked if writes.locked else writes.closed
     if ws.base < head.horizon and (rows or not writes.blind):
@@ -44,7 +44,7 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
         _rows_untouched(section, ws, writes, rows)
     state = writes.state
     if writes.blocks:
-        _blocks_welcome(section, ws, writes)
+        _no_layout_job(section, ws, writes)
     if state.ranges is not None:
         moved.check(section.tx, head, writes)
         placement.place(section.tx, state.table.table_id, writes.blocks)
@@ -68,7 +68,7 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
             raise absence.LookNeeded  # an index became unique after the transaction began
     for found in looks:
         index = found.wanted.index
-        if enforced is None or index is None or index.index_id in enforced:  # or it was dropped
+        if enforced is None or index is None or index.index_id in enforced:  # otherwise the index was dropped
             absence.check(section.tx, head, hot, writes, found)
     return hot
 
@@ -76,9 +76,9 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
 def require_plan(
     section: Section, job: Job, table_id: int, planned_at: int, writer_id: str, *, clustered: bool | None = None
 ) -> bool:
-    """Everything that a job requires of its table.  False: what it has planned is to be planned again.
+    """Check everything that a job requires of its table; False: the plan is out of date and must be made again.
 
-    ``clustered``: its blocks are for a table that is clustered, or is not.
+    ``clustered``: whether the planned blocks are for a clustered table; None if they suit either kind.
     """
     job.fence(section.tx)
     require_writers(section.tx, (writer_id,), ". Nothing was committed.")
@@ -89,13 +89,13 @@ def require_plan(
 
 
 def require_writers(tx: Transaction, writers: Iterable[str], advice: str) -> None:
-    """Only while the writer of a file counts as alive is the file safe from vacuum."""
+    """Check that the writers of new files still count as alive: only then are their files safe from vacuum."""
     if not all(activity.writer_is_alive(tx, writer) for writer in writers):
         raise StorageError(f"This process was declared dead while it was writing files{advice}")
 
 
 def blocks_live(tx: Transaction, file_ids: Collection[int]) -> bool:
-    """Whether nobody has ended any of the blocks."""
+    """Return whether all the blocks are still live."""
     return len(data_files.live_block_ids(tx, list(file_ids))) == len(file_ids)
 
 
@@ -110,7 +110,7 @@ def _table_live(section: Section, writes: TableWrites) -> Head:
 
 
 def _schema_fits(tx: Transaction, ws: WriteSet, writes: TableWrites) -> None:
-    """The table's columns are not those that the write-set was made for."""
+    """Adapt the write-set to the table's new columns, or raise ``ConflictError`` if that is impossible."""
     table = writes.state.table
     if ws.single:
         raise ConflictError(
@@ -127,8 +127,8 @@ def _schema_fits(tx: Transaction, ws: WriteSet, writes: TableWrites) -> None:
     writes.adopt(fields.read_schema(tx, found))
 
 
-def _blocks_welcome(section: Section, ws: WriteSet, writes: TableWrites) -> None:
-    """Nobody who changes the layout of the table is about to be done with its blocks."""
+def _no_layout_job(section: Section, ws: WriteSet, writes: TableWrites) -> None:
+    """Raise ``TurnNeeded`` if a job is about to finish changing the table's layout, unless it is this writer's turn."""
     table = writes.state.table
     job = activity.running_job(section.tx, table.table_id, *activity.LAST_ROUNDS)
     if job is None:
@@ -139,7 +139,7 @@ def _blocks_welcome(section: Section, ws: WriteSet, writes: TableWrites) -> None
             table=table.full_name,
             tables=[table.table_id],
         )
-    if ws.turn.owns(table.table_id):  # that job has died, and its turn with it
+    if ws.turn.owns(table.table_id):  # the job died, and its turn with it
         activity.end_job(section.tx, job.job_id, "lost", job.heartbeat_at, job.progress, "its owner is gone")
 
 

@@ -1,7 +1,7 @@
 """The critical section: one catalog transaction that excludes every other commit.
 
 Users and jobs commit the same way: their *requirements* are checked, then their *effects* are applied under the next
-number.  No storage I/O and no user code runs inside it.  A section that ends without a commit has done nothing,
+number. No storage I/O and no user code runs inside it. A section that ends without a commit has changed nothing,
 neither in the catalog nor in the hot store.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Section:
-    """Begins when it is made.  A context manager: leaving it ends it."""
+    """A critical section: begins when constructed, ends when left as a context manager."""
 
     __slots__ = ("_committed", "heads", "hot", "sequencer", "tx", "writing")
 
     def __init__(self, catalog: Catalog, hot: HotStore) -> None:
         self.hot = hot
-        self.heads: dict[int, Head] = {}  # as far as the members of a group leave them as they are
-        self.writing = False  # whether the write-set in progress has passed its validation
+        self.heads: dict[int, Head] = {}  # kept while members of the group leave them unchanged
+        self.writing = False  # whether the write-set in progress has passed validation
         self._committed = False
         self.tx = catalog.transaction()
         self.sequencer = Sequencer(catalog, self.tx, hot)
@@ -53,29 +53,36 @@ class Section:
             self.hot.committed(self.sequencer.last)
 
     def head(self, table_id: int) -> Head | None:
-        """The table's head now; None when its record is gone."""
+        """Return the table's current head, or None if its record is gone."""
         return table_heads.read_head(self.tx, table_id)
 
     def live_blocks(self, writes: TableWrites, file_ids: Collection[int]) -> set[int]:
-        """Those of the blocks that nobody has ended."""
+        """Return those of the blocks that are still live."""
         return data_files.live_block_ids(self.tx, list(file_ids))
 
     def delete(self, table_id: int, file_id: int, snapshot: int, positions: Any) -> None:
-        """Rows of a block are no more from a snapshot on."""
+        """Record that rows of a block are deleted from a snapshot on."""
         delete_entries.add_delete(self.tx, table_id, file_id, snapshot, positions, snapshot)
 
     def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
-        """Validate and apply a write-set.  Raises ``LookNeeded`` when new blocks must be looked at first.
+        """Validate and apply a write-set; raise ``LookNeeded`` if newer blocks must be searched first.
 
-        Apart from definitions nothing is written before everything is validated.  A write-set that fails leaves nothing
-        in the hot store, also among others of its group.
+        Except for definitions, nothing is written before everything is validated. A write-set that fails leaves nothing
+        behind in the hot store, even if others of its group succeed.
         """
-        done = self.hot.done(self.tx)
+        done = self._done()
         try:
             return self._write(ws, looks, commit_token)
         except BaseException:
-            self.hot.undo(self.tx, done)
+            self._undo(done)
             raise
+
+    def _done(self) -> Any:
+        """Return what has been done so far, for ``_undo``."""
+        return self.hot.done(self.tx)
+
+    def _undo(self, done: Any) -> None:
+        self.hot.undo(self.tx, done)
 
     def _write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
         tx, sequencer = self.tx, self.sequencer
@@ -85,7 +92,7 @@ class Section:
             if found is not None:
                 return WriteResult(**found)
         if files := ws.files():
-            # By the names of the files: the process may have another writer by now.
+            # Writers are identified by the files' names: the process may have another writer by now.
             advice = ", and vacuum may have removed them. Nothing was committed: run the write again."
             requirements.require_writers(tx, {b.file.writer_id for b in files}, advice)
         tables: list[tuple[int, TableWrites, HotTable]] = []

@@ -1,8 +1,8 @@
-"""The sequencer: which number and time a commit gets, and what commits leave behind for validating others.
+"""The sequencer: it gives each commit its number and time, and records what validating other commits needs.
 
-Numbers follow each other without gaps, in commit order, and times never go back as numbers grow.  A commit records the
-rows that it changed (*touched*) and those that it only read for update (*locked*); a commit that began earlier must
-have none of them.  Here the catalog is the sequencer: one object serves one critical section.
+Numbers have no gaps and follow commit order; times never go back as numbers grow. A commit records the rows that it
+changed (*touched*) and those that it only read for update (*locked*). A commit that began earlier fails if it touches
+or locks any of them. Here the catalog is the sequencer; one object serves one critical section.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
 
 Touched = list[tuple[int, BitMap64 | None]]
-"""Commits and the rows that each touched; None: all rows."""
+"""Commits with the rows that each touched; None: all rows."""
 
 
 class Sequencer:
@@ -31,12 +31,12 @@ class Sequencer:
     __slots__ = ("_catalog", "_hot", "_server_clock", "_tx", "newest")
 
     def __init__(self, catalog: Catalog, tx: Transaction, hot: HotStore | None = None) -> None:
-        """``hot`` is the hot store that the lake must have for those who number commits."""
+        """If ``hot`` is given, it must still be the lake's hot store when the first number is read."""
         self._catalog = catalog
         self._tx = tx
         self._hot = hot
-        self.newest: tuple[int, int] | None = None  # the last number and its commit time, once they are known
-        self._server_clock: int | None = None  # what it said then
+        self.newest: tuple[int, int] | None = None  # the last number and its commit time, once known
+        self._server_clock: int | None = None  # the server's clock when they were read
 
     # ------------------------------------------------------------ numbers and times
 
@@ -47,7 +47,7 @@ class Sequencer:
 
     @property
     def next(self) -> int:
-        """The number that the commit in progress gets."""
+        """The number for the commit in progress."""
         return (self.newest or self._newest())[0] + 1
 
     @property
@@ -68,11 +68,11 @@ class Sequencer:
         self.newest = number, committed_at
 
     def newest_at(self, time: int) -> int | None:
-        """The newest snapshot committed at or before a time."""
+        """Return the newest snapshot committed at or before a time."""
         return commits.snapshot_at_time(self._tx, time)
 
     def learn(self, head: Head) -> None:
-        """The head of a table was read in this section, and tells the newest snapshot too."""
+        """Take the newest snapshot from a table's head that was read in this section."""
         if self.newest is None:
             self._server_clock = head.server_clock
             self._begin(head.last, head.committed_at)
@@ -80,7 +80,7 @@ class Sequencer:
     def record(self, operation: str, *, job: bool, summary: str | None = None, token: str | None = None) -> None:
         """Give the commit in progress its number and time.
 
-        A job's commit has no summary: it changes no row for users, and that is how change feeds know it.
+        A job's commit has no summary: it changes no row for users, and change feeds recognize it by that.
         """
         assert (summary is None) == job, f"is {operation!r} a job?"
         last, committed_at = self._newest()
@@ -93,7 +93,7 @@ class Sequencer:
         commits.add_snapshot(self._tx, snapshot, at, operation, summary, token)
 
     def has_happened(self, token: str | None, number: int | None, committed_at: int) -> bool:
-        """Whether a commit whose answer was lost has happened.  If it has not, it never will."""
+        """Return whether a commit whose answer was lost has happened. If it has not, it never will."""
         if token is not None:
             return commits.snapshot_of_token(self._tx, token) is not None
         found = commits.snapshot_made(self._tx, number, committed_at)
@@ -103,26 +103,26 @@ class Sequencer:
     # ------------------------------------------------------------ tokens of users
 
     def result_of(self, token: str) -> dict[str, Any] | None:
-        """What the commit with that token did, if there was one."""
+        """Return the result of the commit with a user's token, or None if there was none."""
         return commits.token_result(self._tx, token)
 
     def keep_result(self, token: str, result: dict[str, Any]) -> None:
-        """After ``record``."""
+        """Store the result of the commit in progress under a user's token; to be called after ``record``."""
         number, committed_at = self._newest()
         commits.add_token(self._tx, token, number, {**result, "snapshot_id": number}, committed_at)
 
     # ------------------------------------------------------------ touched and locked rows
 
     def touch(self, table_id: int, snapshot: int, row_ids: BitMap64 | None) -> None:
-        """The commit changes these rows; None: it may have changed any row (truncate)."""
+        """Record that the commit changes these rows; None: it may have changed any row (truncate)."""
         commits.add_touched(self._tx, table_id, snapshot, None if row_ids is None else row_ids.serialize())
 
     def lock(self, table_id: int, snapshot: int, row_ids: BitMap64) -> None:
-        """The commit relies on these rows."""
+        """Record that the commit relies on these rows."""
         commits.add_locked(self._tx, table_id, snapshot, row_ids.serialize())
 
     def reserve(self, table_id: int, row_ids: BitMap64) -> None:
-        """Nobody changes the rows but the writer whose turn it is on this table."""
+        """Reserve rows for the writer whose turn it is on this table: nobody else may change them."""
         self.end_reservation(table_id)
         self.lock(table_id, RESERVED, row_ids)
 
@@ -130,12 +130,12 @@ class Sequencer:
         commits.clear_reservation(self._tx, table_id)
 
     def touched_since(self, table_id: int, since: int) -> Touched:
-        """What the commits after ``since`` changed."""
+        """Return the commits after ``since`` with the rows each changed."""
         rows = commits.touched_since(self._tx, table_id, since)
         return [(s, None if data is None else BitMap64.deserialize(data)) for s, data in rows]
 
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-        """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: another will."""
+        """Return the first commit after ``since`` that touched or locked one of the rows, or ``RESERVED``."""
         rows = commits.touched_or_locked_since(self._tx, table_id, since)
         return min(
             [int(s) for s, data in rows if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data))],
@@ -143,13 +143,13 @@ class Sequencer:
         )
 
     def has_changed_since(self, table_id: int, since: int) -> bool:
-        """Whether a commit after ``since`` updated, deleted or locked rows, or added blocks."""
+        """Return whether a commit after ``since`` updated, deleted or locked rows, or added blocks."""
         return commits.changed_since(self._tx, table_id, since)
 
     def forget(self, table_id: int, horizon: int, lowest: int, tokens_before: int, limit: int) -> bool:
-        """Expire: of the table up to its horizon, of the lake below the lowest horizon of a table.
+        """Expire old records: the table's up to its horizon, the lake's below the lowest horizon of all tables.
 
-        Not much more than ``limit`` at once; whether there may be more.
+        Removes not much more than ``limit`` at once, and returns whether there may be more.
         """
         commits.drop_tokens_before(self._tx, tokens_before)
         touched = commits.drop_touched_up_to(self._tx, table_id, horizon, limit)
@@ -157,5 +157,5 @@ class Sequencer:
 
 
 def new_token() -> str:
-    """By which a commit is found again whose answer was lost."""
+    """Return a token by which a commit whose answer was lost can be found again."""
     return uuid.uuid4().hex

@@ -1,14 +1,14 @@
-"""Turns: a writer that keeps losing to others still gets through.
+"""Turns: how a writer that keeps losing to others still gets through.
 
-A write that has lost a few times waits for its *turn*: a lock that waiters get in the order in which they came, among
-threads and among processes, and that vanishes with the process holding it.  From then on, losers compete one at a
-time.  Writers that have not lost yet do not ask for turns and could beat the holder, so while the turn lasts, the rows
-that the holder lost belong to it.  Anyone else who wants to commit a change to them waits for a turn first; threads of
-this process know these rows from memory, other processes from a reservation in the catalog, which is made when one of
-them has beaten the holder in spite of its turn.  Other rows of the table are always free.
+A write that has lost a few times waits for its *turn*: a lock granted in order of arrival, among threads and among
+processes, and released when the process holding it dies. From then on, losers compete one at a time. Writers that have
+not lost yet do not ask for turns and could beat the holder, so while the turn lasts, the rows that the holder lost
+belong to it. Anyone else who wants to commit a change to them waits for a turn first. Threads of this process know
+these rows from memory; other processes learn them from a reservation in the catalog, which is made once one of them has
+beaten the holder in spite of its turn. Other rows of the table are always free.
 
-A turn provides order, not safety: every commit is validated as usual.  A thread that has a turn never waits for
-another, and several turns are always taken in the same order, so turns cannot wait for each other in a circle.
+A turn provides order, not safety: every commit is validated as usual. A thread that has a turn never waits for another,
+and several turns are always taken in the same order, so turns cannot wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from indexlake.commit.write_set import WriteSet
 
 RowIdsOrAll = BitMap64 | None
-"""Row ids; None: all rows, also those that are not there yet (truncate)."""
+"""Row ids; None: all rows, including rows added later (truncate)."""
 
 RETRY_TIMEOUT = 30.0
 LONGEST = 1_000_000.0
-"""Seconds, eleven days: more than this means for ever, and locks take no more."""
+"""Seconds (eleven days): longer timeouts count as for ever, and locks accept no more."""
 
 FREE_LOSSES = 2
-"""After so many losses a writer asks for its turn."""
+"""After this many losses a writer asks for its turn."""
 
 SLOTS = 16
-"""So many locks there are for the turns of all tables."""
+"""How many locks the turns of all tables share."""
 
 
 class TurnNeeded(ConflictError):
@@ -56,12 +56,12 @@ class Turns:
         self.catalog = catalog
         self.alone = False
         self.timeout = timeout
-        self.wanted: dict[Turn, dict[int, RowIdsOrAll]] = {}  # which rows those want who have a turn or wait for one
+        self.wanted: dict[Turn, dict[int, RowIdsOrAll]] = {}  # wanted rows of each writer in its turn or waiting for it
         self._of_thread = threading.local()
 
     @property
     def mine(self) -> Turn | None:
-        """The turn that this thread has or waits for."""
+        """The turn that this thread has or is waiting for."""
         return getattr(self._of_thread, "turn", None)
 
     @mine.setter
@@ -69,24 +69,24 @@ class Turns:
         self._of_thread.turn = turn
 
     def check(self, ws: WriteSet) -> None:
-        """Raise ``TurnNeeded`` if others wait for rows of the write-set, or have their turn on them."""
+        """Raise ``TurnNeeded`` if another writer has a turn on rows of the write-set, or is waiting for one."""
         found = {
             table_id
             for tables in list(self.wanted.values())
             for table_id, rows in tables.items()
-            if table_id in ws.tables and not (ws.turn and ws.turn.has(table_id)) and _meet(rows, _rows(ws, table_id))
+            if table_id in ws.tables and not (ws.turn and ws.turn.has(table_id)) and _overlap(rows, _rows(ws, table_id))
         }
         if found and self.mine is None:
             raise turn_needed(ws, found)
 
 
 class Turn:
-    """What one write does about losing, from its first loss to its end.  A context manager: leaving it ends the turn.
+    """The turn of one write, from its first loss to its end.  A context manager: leaving it ends the turn.
 
     Parameters
     ----------
     retries
-        Give up after so many losses; None: only the time counts.
+        Give up after this many losses; None: only the timeout counts.
     """
 
     def __init__(self, turns: Turns, timeout: float | None = None, retries: int | None = None) -> None:
@@ -107,15 +107,15 @@ class Turn:
         self.release()
 
     def has(self, table_id: int) -> bool:
-        """Whether this writer may change reserved rows of the table."""
+        """Return whether this writer may change reserved rows of the table."""
         return self._passes or table_id in self._tables
 
     def owns(self, table_id: int) -> bool:
-        """Whether reserved rows of the table are reserved for this writer, or were for one that is gone."""
+        """Return whether the table's reservation is this writer's own, or left by a writer that is gone."""
         return table_id in self._tables
 
     def lost(self, error: ConflictError | SnapshotExpiredError, ws: WriteSet) -> None:
-        """After a loss: return when it is time to try again, or raise that it is no use."""
+        """Handle a loss: return when it is time to try again, or raise if the write has to give up."""
         if not isinstance(error, TurnNeeded):
             self._losses += 1
         tried = time.monotonic() - self._began
@@ -128,15 +128,15 @@ class Turn:
             pause(self._losses)
 
     def take(self, tables: Collection[int], ws: WriteSet, error: ConflictError | SnapshotExpiredError) -> None:
-        """Wait for the turn on these tables and those before, and keep the rows that were lost."""
+        """Wait for the turn on these tables and those taken before, and claim the rows that were lost."""
         if self._turns.mine not in (None, self):
-            self._passes = True  # inside a function whose turn it is
+            self._passes = True  # this thread runs inside a function that has a turn
             return
         wanted = dict(self._turns.wanted.get(self, {}))
         for table_id in tables:
             wanted[table_id] = _union(wanted.get(table_id, BitMap64()), _rows(ws, table_id))
         self._turns.wanted[self] = wanted
-        if self._tables.issuperset(tables):  # another process was faster in spite of the turn
+        if self._tables.issuperset(tables):  # another process won in spite of the turn
             if not self._turns.alone:
                 self._reserve(wanted)
         else:
@@ -173,7 +173,7 @@ class Turn:
 
     def _leave(self) -> None:
         if self._in_catalog:
-            # What stays there after a failure the next turn clears away.
+            # A reservation left behind by a failure here is cleared by the next turn.
             with suppress(IndexLakeError), self._turns.catalog.transaction() as tx:
                 sequencer = Sequencer(self._turns.catalog, tx)
                 for table_id in self._in_catalog:
@@ -184,7 +184,7 @@ class Turn:
             self._turns.catalog.turn(self._slots.pop()).release()
 
     def committed(self, ws: WriteSet) -> None:
-        """The commit has taken away the reservations of the tables that it wrote."""
+        """Note that the commit has removed the reservations of the tables it wrote."""
         self._in_catalog.difference_update(t for t, writes in ws.tables.items() if not writes.empty)
 
     def _given_up(self, error: ConflictError | SnapshotExpiredError, tried: str) -> IndexLakeError:
@@ -221,12 +221,12 @@ def turn_needed(ws: WriteSet, tables: Iterable[int]) -> TurnNeeded:
 
 
 def slot_of(table_id: int) -> int:
-    """Which of the locks a turn on the table is."""
+    """Return which of the locks serves turns on the table."""
     return table_id % SLOTS
 
 
 def pause(losses: int) -> None:
-    """Jittered back-off: up to 1 ms at first, 100 ms later."""
+    """Sleep for a random time: up to 1 ms after the first loss, up to 100 ms later."""
     time.sleep(random.random() * min(0.1, 0.001 * 2 ** min(losses - 1, 10)))
 
 
@@ -247,7 +247,7 @@ def _union(one: RowIdsOrAll, other: RowIdsOrAll) -> RowIdsOrAll:
     return None if one is None or other is None else one | other
 
 
-def _meet(wanted: RowIdsOrAll, changed: RowIdsOrAll) -> bool:
+def _overlap(wanted: RowIdsOrAll, changed: RowIdsOrAll) -> bool:
     if wanted is None or changed is None:
         return True
     return not wanted.isdisjoint(changed)

@@ -1,7 +1,7 @@
-"""What must be absent when a write-set commits, and where blocks hold it.
+"""What must be absent when a write-set commits, and how to find it in blocks.
 
 Three things can be wanted: the keys of new rows in a unique index, including the primary key; the values for which a
-merge found no row and added one; and the keys of loaded blocks, which are too many to keep in memory.  Each names the
+merge found no row and added one; and the keys of loaded blocks, which are too many to keep in memory. Each names the
 fields concerned, finds the values that blocks hold, and knows the error to raise if a live row has one.
 """
 
@@ -37,31 +37,31 @@ if TYPE_CHECKING:
     from indexlake.types import Codec
 
 MANY = 64
-"""From so many keys on they are made by Arrow: fewer cost less one by one."""
+"""From this many keys on, Arrow encodes them; fewer are encoded one by one, which is cheaper."""
 
 Holder = tuple[int, int, Key]
 """Data file id, position, key."""
 
 Holders = Iterator[tuple["BlockRecord", Sequence[int], Sequence[Key] | KeyColumn]]
-"""Positions of a block that are live, and the wanted keys there."""
+"""For each block, live positions with the wanted keys found there."""
 
 Probe = Callable[["TableState", Sequence[NewBlock], int], list[Holder]]
 """(state, new blocks, since) → holders in live blocks written after ``since``.
 
-The first time it may spread its work; what is looked at again is little.
+The first call may distribute its work; later calls have little to look at.
 """
 
 
 class Wanted(ABC):
-    """Values of some fields that no live row may have.  ``keys`` is None where they are too many for memory."""
+    """Values of some fields that no live row may have. ``keys`` is None if they are too many for memory."""
 
     __slots__ = ("fields", "index", "keys", "since")
 
     def __init__(self, index: Index | None, fields: tuple[Field, ...], keys: KeyColumn | None, since: int = -1) -> None:
-        self.index = index  # the unique one whose keys they are
+        self.index = index  # the unique index whose keys these are
         self.fields = fields
         self.keys = keys
-        self.since = since  # no version up to this snapshot has them: that was seen when they were read
+        self.since = since  # no version up to this snapshot has the values: that was seen when they were read
 
     @property
     def codecs(self) -> list[Any]:
@@ -69,10 +69,10 @@ class Wanted(ABC):
 
     @abstractmethod
     def in_blocks(self, state: TableState, since: int, files: OpenFiles) -> Holders:
-        """Live holders in blocks written, physically, after ``since``."""
+        """Yield live holders in blocks physically written after ``since``."""
 
     def _scanned(self, state: TableState, blocks: Iterable[BlockRecord], files: OpenFiles) -> Holders:
-        """The holders in blocks that no index answers for, committed after ``self.since``."""
+        """Read the given blocks, and yield the holders in rows committed after ``self.since``."""
         from indexlake.scan.execute import read_task
         from indexlake.scan.plan import block_task
 
@@ -92,16 +92,16 @@ class Wanted(ABC):
                 yield block, positions.tolist(), keys.take(here)
 
     def _among(self, files: OpenFiles) -> Callable[[KeyColumn], npt.NDArray[np.bool_]]:
-        """Which keys are wanted."""
+        """Return a function that tells which of some keys are wanted."""
         assert self.keys is not None
         return KeySet(self.keys).mask
 
     def held(self, rows: list[HotRow], state: TableState, files: OpenFiles) -> list[HotRow]:
-        """Those of the hot rows that have one of the values."""
+        """Return those of the hot rows that have one of the values."""
         return rows
 
     def taken(self, writes: TableWrites, values: Sequence[Any]) -> IndexLakeError:
-        """A live row has them.  Who found them absent and added a row (upsert, merge) lost a race: run again."""
+        """Return the error for values that a live row has: a conflict if an upsert or merge found them absent."""
         assert self.index is not None
         key = encode_key(self.codecs, values)
         if not self.index.is_primary or not any(key in KeySet(column) for column in writes.claimed):
@@ -120,7 +120,7 @@ class NewKeys(Wanted):
     __slots__ = ()
 
     def in_blocks(self, state: TableState, since: int, files: OpenFiles) -> Holders:
-        """Those that are older are found again: that costs less than to keep them out."""
+        """Yield holders in older blocks too: finding those again costs less than excluding them."""
         assert self.keys is not None
         assert self.index is not None
         coverage = state.indexes[self.index.index_id]
@@ -135,7 +135,7 @@ class NewKeys(Wanted):
 
 
 class MergeValues(Wanted):
-    """What a merge found in no row.  Only versions committed after it read the table can have it."""
+    """Values that a merge found in no row: only versions committed after it read the table can have them."""
 
     __slots__ = ()
 
@@ -160,7 +160,7 @@ class MergeValues(Wanted):
 
 
 class LoadedKeys(Wanted):
-    """Keys of blocks that a load has written, compared through the segments of these blocks."""
+    """Keys of blocks that a load has written, compared through the segments of those blocks."""
 
     __slots__ = ("_blocks", "_probe")
 
@@ -203,15 +203,15 @@ class LoadedKeys(Wanted):
 
 
 def _uncovered(state: TableState, coverage: Coverage) -> Iterator[BlockRecord]:
-    """The live blocks that an index does not answer for."""
+    """Return the live blocks that an index does not cover."""
     found = map(state.blocks.record, coverage.gaps)
     return (block for block in found if block is not None and block.visible_at(state.at))
 
 
 def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKeys | None:
-    """The keys of a unique index that must be absent; refuses keys that the write-set itself holds twice.
+    """Return the keys of a unique index that must be absent; raise if the write-set itself repeats a key.
 
-    A row with a null in its key has none.  Of the primary key, rows that keep theirs are left out.
+    Rows with a null in their key have no key. For the primary key, rows that keep their old key are left out.
     """
     index, schema = coverage.index, writes.state.current
     fields, codecs, places, unkeyed = schema.key_fields, schema.key_codecs, schema.key_places, writes.unkeyed
@@ -256,7 +256,7 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
 
 
 def _keys_of(codecs: Sequence[Codec], columns: Sequence[Sequence[Any]]) -> KeyColumn:
-    """The keys of encoded values without nulls."""
+    """Return the keys of encoded values without nulls."""
     if len(columns[0]) < MANY:
         keys = [encode_key(codecs, values) for values in zip(*columns, strict=True)]
         return KeyColumn.from_keys(keys, ints=are_ints(codecs))
@@ -267,7 +267,7 @@ def _keys_of(codecs: Sequence[Codec], columns: Sequence[Sequence[Any]]) -> KeyCo
 def _derived(
     block: NewBlock, fields: Sequence[Field], schema: TableSchema, files: OpenFiles
 ) -> tuple[KeyColumn, npt.NDArray[np.int64]]:
-    """The keys of an own block that was written before its index was published."""
+    """Return keys and positions in an own block that was written before its index was published."""
     file = block.file
     reader = files.reader_of(file.path, block.format, file.size, file.checksum, schema.file)
     rows = pa.Table.from_batches(reader.read([f.column for f in fields])).combine_chunks()
@@ -280,12 +280,12 @@ def _derived(
 
 
 def are_ints(codecs: Sequence[Any]) -> bool:
-    """Whether a key of these fields is held as an integer."""
+    """Return whether a key of these fields is a single integer."""
     return len(codecs) == 1 and codecs[0].kind == "int"
 
 
 def duplicate(state: TableState, index: Index, encoded: Sequence[Any], *, twice: bool) -> DuplicateKeyError:
-    """The error that names the key as the user wrote it; ``twice``: among the rows to add, not in the table."""
+    """Return the error for a key that is in the table or, if ``twice``, repeated among the rows to add."""
     fields = index.fields(state.current)
     values = tuple(f.codec.show_one(v) for f, v in zip(fields, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values

@@ -1,7 +1,7 @@
-"""What a transaction wants to change: buffered in the client, applied by the commit or thrown away.
+"""What a transaction wants to change: buffered in the client, then committed or thrown away.
 
-Each row is identified by its row id.  A version that the transaction replaces or deletes is *closed*: the write-set
-remembers where it was when it was read, and the commit finds it again if a background job has moved it since.  New
+Each row is identified by its row id. A version that the transaction replaces or deletes is *closed*: the write-set
+remembers where it was when it was read, and the commit finds it again if a background job has moved it since. New
 versions are either encoded row tuples, which go to the hot store, or finished blocks.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ _NO_ROWS: Any = FrozenBitMap64()
 
 @dataclass(frozen=True, slots=True)
 class AbsentValues:
-    """Values of some columns that no row had when they were read, and that rows were added for."""
+    """Values that no row had in some columns when they were read, so that rows were added for them."""
 
     fields: tuple[Field, ...]
     keys: KeyColumn  # encoded by the codecs of the fields
@@ -53,27 +53,27 @@ class TableWrites:
     truncate = False
     blind = False  # a truncate that removes whatever is there when it commits
     locked: BitMap64 = _NO_ROWS
-    loaded_for: frozenset[int] = frozenset()  # the unique indexes whose keys in ``loaded`` were compared already
+    loaded_for: frozenset[int] = frozenset()  # unique indexes for which the keys in ``loaded`` were compared already
     inserted = updated = deleted = 0
     _row_of_key: dict[Key, int] | None = None
     _adopted: TableSchema | None = None
 
     def __init__(self, state: TableState, base: int) -> None:
         self.state = state
-        self.base = base  # the snapshot that it was read at; the state may be newer
+        self.base = base  # the snapshot that the transaction reads; the state may be newer
         self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
         self.hot_closes: dict[int, int] = {}  # row id -> begin of the hot version read
         self.block_closes: dict[int, Any] = {}  # data file id -> positions
-        self.addresses: dict[int, RowIds | Noted] = {}  # of those blocks, to find rows again that moved
-        self.places: dict[int, tuple[RowIdArray, RowIdArray]] = {}  # data file id -> row ids and positions: they moved
-        self.located_at = base  # where rows lie that are closed is known as of this snapshot
+        self.addresses: dict[int, RowIds | Noted] = {}  # to find moved rows of these blocks again
+        self.places: dict[int, tuple[RowIdArray, RowIdArray]] = {}  # data file id -> ids and positions of moved rows
+        self.located_at = base  # the places of closed rows are known as of this snapshot
         self.rows: dict[int, Values] = {}  # row id -> new version
-        self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
+        self.unkeyed: set[int] = set()  # row ids of new versions that keep their key: no need to look it up
         self.blocks: list[NewBlock] = []
-        self.absent: list[AbsentValues] = []  # no row with them may have been added meanwhile
+        self.absent: list[AbsentValues] = []  # no row with these values may have been added meanwhile
         self.loaded: list[Look] = []  # for the keys of blocks that are too many for memory
-        self.checked: set[int] = set()  # the unique indexes whose keys were looked for
-        self.claimed: list[KeyColumn] = []  # the same for primary keys: losing the race for one is a conflict
+        self.checked: set[int] = set()  # ids of unique indexes whose keys were looked up
+        self.claimed: list[KeyColumn] = []  # primary keys found absent: losing the race for one is a conflict
 
     @property
     def empty(self) -> bool:
@@ -96,12 +96,11 @@ class TableWrites:
         self.closed.add(row_id)
 
     def take_back(self, token: int, row_ids: RowIdArray) -> None:
-        """Rows of a block that this transaction itself has written."""
+        """Remove rows from a block that this transaction itself has written."""
         block = self.blocks[-token - 1]
         block.dead |= positions_bitmap(block.row_ids.positions_of(row_ids))
 
     def close_in_block(self, block: BlockRecord, positions: RowIdArray, row_ids: RowIdArray) -> None:
-        """Close rows of a committed block."""
         file_id, bitmap = block.data_file_id, positions_bitmap(positions)
         if block.row_order == "row_id":
             self.addresses[file_id] = ranked(block.row_ids)
@@ -113,13 +112,13 @@ class TableWrites:
         self.closed |= row_id_set(row_ids)
 
     def drop_own(self, row_id: int) -> None:
-        """Take back a buffered row of this transaction."""
+        """Remove a buffered row of this transaction."""
         del self.rows[row_id]
         self.unkeyed.discard(row_id)
         self._row_of_key = None
 
     def replace(self, row_id: int, values: Values, *, same_key: bool) -> None:
-        """The new version of a row that was closed before."""
+        """Buffer the new version of a row that was closed before."""
         self.rows[row_id] = values
         self._row_of_key = None
         if same_key:
@@ -128,10 +127,10 @@ class TableWrites:
             self.unkeyed.discard(row_id)
 
     def truncate_all(self, *, blind: bool) -> None:
-        """Everything before this statement goes, also what this transaction itself has written.
+        """Remove everything that precedes this statement, including this transaction's own writes.
 
-        A statement of its own is blind; a transaction may have read the rows that it removes.  The counts begin anew:
-        what was live is counted when the truncate commits, once.
+        A truncate that is a transaction by itself is blind; a longer transaction may have read the rows that it
+        removes. The counts start again at zero: the rows that were live are counted once, when the truncate commits.
         """
         state, base, locked = self.state, self.base, self.locked
         vars(self).clear()
@@ -141,10 +140,10 @@ class TableWrites:
     # -- a definition that changed meanwhile
 
     def adopt(self, history: SchemaHistory) -> None:
-        """Commit with the columns that the table has now: new ones take their default, dropped ones are left out.
+        """Commit with the table's current columns: new ones take their default, dropped ones are left out.
 
-        A conflict: a column that has changed in what it holds, and a new one whose values differ from row to row, or
-        that allows no nulls and has no default.
+        Raises ``ConflictError`` if a column that it writes was altered, if there is a new check, or if the buffered
+        rows may lack what a column requires.
         """
         schema, computed = history.current, {f.field_id for f in history.fields if f.generated is not None}
         own, name = self.state.current.by_id, self.state.table.full_name
@@ -158,7 +157,7 @@ class TableWrites:
         known = {check.check_id for check in self.state.current.checks}
 
         def lacks(f: Field) -> bool:
-            """Whether the rows may not have what the column asks of them; it may be generated no longer."""
+            """Return whether the buffered rows may lack what a column of the new definition requires."""
             if f.field_id in own:
                 return not f.nullable and own[f.field_id].nullable
             if f.field_id in computed or f.default_sql is not None:
@@ -174,7 +173,7 @@ class TableWrites:
         self._adopted = schema
 
     def stored(self) -> tuple[tuple[str, ...], Collection[tuple[int, Values]]]:
-        """The file columns and the buffered rows, as the commit writes them."""
+        """Return the file columns and the buffered rows as the commit writes them."""
         schema, new = self.state.current, self._adopted
         if new is None or new.columns == schema.columns:
             return schema.columns, self.rows.items()
@@ -189,7 +188,7 @@ class TableWrites:
     # -- what reads and the commit ask
 
     def positions_in(self, file_id: int, row_ids: RowIdArray) -> RowIdArray:
-        """Where rows that have moved lie in a block that is sorted by key; -1: not there."""
+        """Return where moved rows lie in a block sorted by key; -1: not in it."""
         ids, positions = self.places.get(file_id, (row_ids[:0], row_ids[:0]))
         if not len(ids):
             return np.full(len(row_ids), -1, np.int64)
@@ -197,7 +196,7 @@ class TableWrites:
         return np.where(ids[at] == row_ids, positions[at], -1)
 
     def own_row(self, key: Key) -> Values | None:
-        """The buffered row with that primary key."""
+        """Return the buffered row with a primary key."""
         if self._row_of_key is None:
             schema = self.state.current
             codecs, places = schema.key_codecs, schema.key_places
@@ -210,26 +209,36 @@ class TableWrites:
 
 
 class WriteSet:
-    """All changes of one transaction, read at snapshot ``base``."""
+    """All changes of one transaction, which reads at snapshot ``base``."""
 
     def __init__(self, base: int, token: str | None = None, *, single: bool = False) -> None:
         self.base = base
         self.token = token
-        self.single = single  # one statement, which is run again when a definition has changed
+        self.single = single  # a single statement, which is run again when a definition has changed
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
         self.operation: str | None = None
-        self.repeats = single  # whoever made it makes it anew when it loses
-        self.turn: Turn | None = None  # theirs
+        self.repeats = single  # the caller builds it anew when it loses
+        self.turn: Turn | None = None  # the caller's turn
 
     @property
     def empty(self) -> bool:
-        return not self.definitions and False not in [w.empty for w in self.tables.values()]
+        if self.definitions:
+            return False
+        for writes in self.tables.values():  # noqa: SIM110 (many times faster than a generator)
+            if not writes.empty:
+                return False
+        return True
 
     @property
     def rows_alone(self) -> bool:
         """Whether it does nothing but end versions of rows and add new ones."""
-        return not self.definitions and not [w for w in self.tables.values() if w.blocks or w.truncate]
+        if self.definitions:
+            return False
+        for writes in self.tables.values():  # noqa: SIM110
+            if writes.blocks or writes.truncate:
+                return False
+        return True
 
     def writes(self, state: TableState) -> TableWrites:
         found = self.tables.get(state.table.table_id)
@@ -241,8 +250,7 @@ class WriteSet:
         return [b for w in self.tables.values() for b in w.blocks]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(NamedTuple):
     """What a write did.  ``snapshot_id`` is None inside a transaction that has not committed yet."""
 
     rows: int

@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 CELL_CHARACTERS = 80
 MOST_CHARACTERS = 200
-"""Of a value in a message."""
+"""The most characters of a value in a message."""
 TABLE_ROWS = 100
 FIRST_ROWS = 10
-"""So many rows of a lazy result are looked at to show it in a notebook."""
+"""How many rows of a lazy result are read to show it in a notebook."""
 
 
 def escape(value: object) -> str:
-    """Any value as text that is safe in HTML, in element content and in attributes."""
+    """Return any value as text that is safe in HTML, in element content and in attributes."""
     return _escape(str(value), quote=True)
 
 
 def cell(value: object) -> str:
-    """A value as one short line of text: numbers with thousands separators, nothing for None."""
+    """Return a value as one short line of text: numbers with thousands separators, nothing for None."""
     if value is None:
         return ""
     if type(value) is int:
@@ -53,13 +53,13 @@ def cell(value: object) -> str:
 
 
 def short(value: object) -> str:
-    """A value in a message as Python writes it; a long one is cut in the middle."""
+    """Return a value for a message, as Python writes it; a long one is cut in the middle."""
     text = repr(value)
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 40]} … {text[-20:]}"
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
+    """Return ``1 row``, ``2 rows``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -69,7 +69,7 @@ def counted(count: int, noun: str) -> str:
 def html_table(
     names: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str | None = None, note: str | None = None
 ) -> str:
-    """A table of at most ``TABLE_ROWS`` rows; numbers stand right.  ``note`` is a line below it."""
+    """Return a table of at most ``TABLE_ROWS`` rows, with numbers aligned right.  ``note`` is a line below it."""
     found = list(islice(rows, TABLE_ROWS + 1))
     if len(found) > TABLE_ROWS:
         found = found[:TABLE_ROWS]
@@ -93,24 +93,24 @@ def _html_cell(value: object) -> str:
 
 
 def html_rows(data: pa.Table | pa.RecordBatch, *, caption: str | None = None, note: str | None = None) -> str:
-    """Arrow rows, with the type of each column under its name.  Cut the data before: it is all converted."""
+    """Return Arrow rows as a table with each column's type.  All of the data is converted, so cut it first."""
     names = [f"{f.name}: {f.type}" for f in data.schema]
     return html_table(names, shown_rows(data), caption=caption, note=note)
 
 
 def shown_rows(data: pa.Table | pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
-    """The rows as tuples of Python values, or of text where Python has no such value."""
+    """Return the rows as tuples of Python values, or of text if Python cannot represent a value."""
     columns = [[shown_value(value) for value in column] for column in data.columns]
     return zip(*columns, strict=True) if columns else iter([()] * data.num_rows)
 
 
 def html_facts(caption: str, facts: Mapping[str, object], *, note: str | None = None) -> str:
-    """Names and values, one below the other."""
+    """Return names and values, one below the other."""
     return html_table(("", ""), [(name, value) for name, value in facts.items()], caption=caption, note=note)
 
 
 def html_schema(schema: TableSchema, *, caption: str | None = None) -> str:
-    """The columns of a table: types, whether null is allowed, defaults, the key."""
+    """Return the columns of a table: types, whether null is allowed, defaults, the key."""
     keys = {f.field_id: place for place, f in enumerate(schema.key_fields, 1)}
     rows = [
         (
@@ -126,12 +126,12 @@ def html_schema(schema: TableSchema, *, caption: str | None = None) -> str:
 
 
 def html_text(text: str) -> str:
-    """Text whose lines and spaces matter: a plan, a chart of characters."""
+    """Return text whose lines and spaces matter, such as a plan or a chart made of characters."""
     return f'<div class="indexlake"><pre>{escape(text)}</pre></div>'
 
 
 def shown(make: Callable[[], str]) -> str:
-    """What ``make`` gives, or the error that it raised, as HTML.  For every ``_repr_html_`` that reads something."""
+    """Return what ``make`` returns, or the error it raised, as HTML; for every ``_repr_html_`` that reads something."""
     try:
         return make()
     except IndexLakeError as error:
@@ -142,7 +142,7 @@ def shown(make: Callable[[], str]) -> str:
 
 
 def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of plain text, at most ``TABLE_ROWS`` rows."""
+    """Return a table in plain text, with at most ``TABLE_ROWS`` rows."""
     found = list(islice(rows, TABLE_ROWS + 1))
     more = len(found) > TABLE_ROWS
     right = [
@@ -163,7 +163,7 @@ def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 class Listing(list[T]):
-    """A list of records that shows itself as a table.  Otherwise a list like any other."""
+    """A list of records that displays itself as a table; otherwise an ordinary list."""
 
     def _table(self) -> tuple[list[str], list[list[object]]]:
         first = self[0]
@@ -179,7 +179,7 @@ class Listing(list[T]):
 
 
 def shown_value(value: Any) -> Any:
-    """An Arrow scalar as a Python value, or as text where Python has no such value."""
+    """Return an Arrow scalar as a Python value, or as text if Python cannot represent it."""
     shown = python_value(value)
     if shown is not value:
         return shown
@@ -192,7 +192,7 @@ def shown_value(value: Any) -> Any:
 
 
 def _clock(ticks: int, unit: str) -> str:
-    """A time of day with all its digits."""
+    """Return a time of day with all its digits."""
     per_second = TICKS_OF_DAY[unit] // 86_400
     seconds, fraction = divmod(ticks, per_second)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

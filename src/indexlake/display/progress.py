@@ -1,6 +1,6 @@
 """A progress bar for work that takes longer than a second, in a terminal or a notebook.
 
-It goes to standard error, and only if someone is there to see it, unless the caller says otherwise.  In a script or a
+It is written to standard error, and only if someone can see it, unless the caller says otherwise.  In a script or a
 server the library stays silent, and imports nothing for it.
 """
 
@@ -18,7 +18,7 @@ AFTER_SECONDS = 1.0
 
 
 class ProgressBar:
-    """Counts what passes; a context manager.  ``wanted`` None: for slow operations in a terminal or notebook."""
+    """Counts the rows that pass; a context manager.  ``wanted`` None: only for slow work in a terminal or notebook."""
 
     def __init__(self, label: str, wanted: bool | None = None) -> None:
         self._label = label
@@ -39,14 +39,14 @@ class ProgressBar:
             self._bar.stop()
 
     def show(self, done: int, total: int, *, rows: int, size: int) -> None:
-        """Tasks done of those known so far: for work that is no stream of batches."""
+        """Show how many of the tasks known so far are done, for work that is not a stream of batches."""
         self._rows = rows
         if self._is_wanted() and self._is_due(total):
             figures = f"{done:,} of {total:,} tasks, {rows:,} rows, {size / 2**20:,.1f} MiB"
             self._bar.update(self._task, completed=done, total=total, figures=figures)
 
     def watch(self, batches: Iterator[pa.RecordBatch], total_rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The same batches.  The bar fills by bytes where the source knows them, otherwise by rows."""
+        """Yield the same batches.  The bar advances by bytes if the source knows them, otherwise by rows."""
         if not self._is_wanted():
             yield from batches
             return
@@ -62,7 +62,7 @@ class ProgressBar:
         return _is_seen() if self._wanted is None else self._wanted
 
     def _is_due(self, total: int | None) -> bool:
-        """Whether the bar is there; it comes when the work takes long."""
+        """Return whether the bar is shown, starting it if the work takes long."""
         if self._bar is None and (self._wanted or time.monotonic() - self._start > AFTER_SECONDS):
             self._begin(total)
         return self._bar is not None
@@ -89,7 +89,7 @@ class ProgressBar:
 
 def _is_seen() -> bool:
     if _in_notebook():
-        return find_spec("ipywidgets") is not None  # what a bar that moves needs there
+        return find_spec("ipywidgets") is not None  # required for a moving bar there
     stderr = sys.stderr
     return stderr is not None and stderr.isatty()
 

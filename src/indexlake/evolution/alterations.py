@@ -1,8 +1,8 @@
 """Alterations of a table's definition, as values: each turns one definition into the next, or is refused.
 
-Nothing here touches the catalog.  The builder applies alterations to the definition it has read, so that an invalid
-one fails on its own line; the commit applies them again to the definition by then.  Column names are checked after all
-have been applied, so two columns can swap names; while two columns share a name, it means the one that had it from the
+Nothing here touches the catalog. The builder applies alterations to the definition it has read, so that an invalid one
+fails on its own line; the commit applies them again to the definition by then. Column names are checked after all have
+been applied, so two columns can swap names; while two columns share a name, it means the one that had it from the
 start.
 """
 
@@ -32,30 +32,30 @@ from indexlake.types.marks import KEY, cast_type
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column while it is altered: how it is now, what it was, and the steps between in what it holds."""
+    """A column being altered: its current field, its original one, and the conversion steps in between."""
 
     field: Field
     before: Field | None  # None: it is new
     steps: tuple[Step, ...] = ()
 
     def step(self, step: Step) -> Column:
-        """The column after a change of what it holds; its default changes along."""
+        """Return the column after a conversion step, which applies to its default too."""
         old = self.field
         new = replace(old, type=step.type_after(old.type))
         if old.default is not None:
-            new = replace(new, default=_stepped(step, old, new, old.default))
+            new = replace(new, default=_converted(step, old, new, old.default))
         if old.initial is not None:
-            new = replace(new, initial=(_stepped(step, old, new, old.initial[0]),))
+            new = replace(new, initial=(_converted(step, old, new, old.initial[0]),))
         return replace(self, field=new, steps=(*self.steps, step) if self.before is not None else ())
 
 
-def _stepped(step: Step, old: Field, new: Field, value: SqlValue) -> SqlValue:
+def _converted(step: Step, old: Field, new: Field, value: SqlValue) -> SqlValue:
     return codec_for(new.type).encode(step.apply(codec_for(old.type).decode([value])))[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What can be altered of a table."""
+    """The parts of a table that can be altered."""
 
     namespace: str
     name: str
@@ -85,14 +85,14 @@ class Definition:
         return isinstance(name, str) and any(own.lower() == name.lower() for own in self.names)
 
     def resolve(self, path: Path) -> tuple[Column, Place, tuple[str, ...]]:
-        """The column that a path begins in, the place of the field in it, and all names."""
+        """Return the column that a path begins with, the place of the field in it, and all names."""
         if isinstance(path, str) and self.has(path):
             return self.column(path), (), (path,)
         names = parse(path)
         column = self.column(names[0])
         if (type := cast_type(column.field)) is not None:
             raise SchemaError(
-                f"Column {column.field.name!r} is of type {type} in SQL, whose fields cannot be altered. Add a column.",
+                f"Column {column.field.name!r} has the SQL type {type}; its fields cannot be altered. Add a column.",
                 column=column.field.name,
             )
         return column, find(column.field.type, names[1:], column.field.name), names
@@ -109,7 +109,7 @@ class Definition:
             )
 
     def check(self) -> None:
-        """What must hold when all alterations have been applied."""
+        """Check what must hold when all alterations have been applied."""
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
@@ -159,7 +159,7 @@ class AddColumn:
         return d.with_column(column, column.step(step))
 
     def _computed(self, d: Definition, names: Sequence[str]) -> Definition:
-        """Rows that are there take the value of now, new ones that of theirs."""
+        """Add a column with a computed default: existing rows take its value of now, new rows compute their own."""
         where = shown(names)
         if len(names) > 1:
             raise SchemaError(f"The default of {where!r}, a field inside a column, is one value.", column=where)
@@ -225,7 +225,7 @@ class RenameColumn:
 class WidenColumn:
     path: Path
     type: Any
-    metadata: Mapping[bytes, bytes] | None = None  # what the column has from now on, besides what it has
+    metadata: Mapping[bytes, bytes] | None = None  # what the column gets from now on, added to what it has
 
     def on(self, d: Definition) -> Definition:
         column, place, names = d.resolve(self.path)
@@ -237,7 +237,7 @@ class WidenColumn:
         old = type_at(column.field.type, place)
         marks = {**(column.field.metadata or {}), **(self.metadata or {})}
         if not place and old == self.type and (old == HELD_AS or KEY in marks):
-            return d.with_column(column, self._remarked(column))
+            return d.with_column(column, self._with_sql_type(column))
         check_widening(where, old, self.type)
         if place and limits(old, self.type) is not None:
             raise SchemaError(
@@ -251,8 +251,8 @@ class WidenColumn:
             widened = replace(widened, field=replace(widened.field, metadata=metadata))
         return d.with_column(column, widened)
 
-    def _remarked(self, column: Column) -> Column:
-        """What SQL takes it for is another, such as a HUGEINT for the decimal that it is: no value changes."""
+    def _with_sql_type(self, column: Column) -> Column:
+        """Change the SQL type that the metadata records, such as HUGEINT for a decimal; no value changes."""
         f = column.field
         before, after = (f.metadata or {}).get(KEY), (self.metadata or {}).get(KEY)
         if before == after:
@@ -264,7 +264,7 @@ class WidenColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """What rows take from now on that do not name the column; those that are there keep what they have."""
+    """Sets what new rows take that do not name the column; existing rows keep their values."""
 
     column: str
     default: Any  # a value, None for none, or an expression
@@ -285,7 +285,7 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class SetComment:
-    """Kept with the column's metadata, as Spark and others do."""
+    """Kept in the column's metadata, as in Spark and other tools."""
 
     column: str
     comment: str | None
@@ -302,7 +302,7 @@ class SetComment:
 
 @dataclass(frozen=True, slots=True)
 class SetNullable:
-    """Whether a column may be null.  That no row is, where it may not, has been looked for before."""
+    """Whether a column may be null; that existing rows comply was checked before."""
 
     column: str
     nullable: bool
@@ -316,7 +316,7 @@ class SetNullable:
 
 @dataclass(frozen=True, slots=True)
 class AddCheck:
-    """Holds for new rows at once; for all of them when it has been validated."""
+    """Applies to new rows at once, and to all rows once it has been validated."""
 
     name: str | None
     condition: str
@@ -341,7 +341,7 @@ class DropCheck:
 
 @dataclass(frozen=True, slots=True)
 class MarkValidated:
-    """All rows have been found to satisfy a check."""
+    """Records that all rows were found to satisfy a check."""
 
     check_id: int
 
@@ -352,7 +352,7 @@ class MarkValidated:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """Without a namespace the table stays in its own."""
+    """Without a namespace, the table stays in its own."""
 
     name: str
 
@@ -368,7 +368,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class SetConfig:
-    """The given settings change, the others stay."""
+    """Changes the given settings; the others stay."""
 
     changes: tuple[tuple[str, Any], ...]
 
@@ -381,13 +381,13 @@ class SetConfig:
 
 
 class Alteration(Protocol):
-    """What turns a definition into the next one."""
+    """Turns a definition into the next one."""
 
     def on(self, d: Definition) -> Definition: ...
 
 
 def altered(d: Definition, alterations: Sequence[Alteration]) -> Definition:
-    """All of them, one after the other, and the result checked."""
+    """Apply all alterations, one after the other, and check the result."""
     for alteration in alterations:
         d = alteration.on(d)
     d.check()
@@ -395,7 +395,7 @@ def altered(d: Definition, alterations: Sequence[Alteration]) -> Definition:
 
 
 def _struct_at(column: Column, place: Place, names: Sequence[str], done: str) -> pa.DataType:
-    """The struct that holds the field at a place; the element of a list or the value of a map is none."""
+    """Return the struct that holds the field at a place; raise for elements of lists and values of maps."""
     outer = type_at(column.field.type, place[:-1])
     if not pa.types.is_struct(outer):
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""Alterations by which a column is replaced by another one that was made from it."""
+"""Alterations that replace a column by another one made from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from indexlake.types import check_supported
 
 @dataclass(frozen=True, slots=True)
 class AddGenerated:
-    """A column that is computed of every row written from now on; rows that are there have null."""
+    """Adds a column that is computed for every row written from now on; existing rows have null."""
 
     name: str
     type: Any
@@ -32,11 +32,11 @@ class AddGenerated:
 
 @dataclass(frozen=True, slots=True)
 class TakePlace:
-    """A generated column is generated no longer, and has the name, the place and the comment of one that ends."""
+    """Turns a generated column into a plain one with the name, place and comment of a column that is dropped."""
 
     column: str
     of: Field
-    """As it was when the values were computed."""
+    """The field as it was when the values were computed."""
 
     def on(self, d: Definition) -> Definition:
         new, old = d.column(self.column), d.column(self.of.name)

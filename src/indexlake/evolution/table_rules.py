@@ -13,11 +13,11 @@ from indexlake.schema import Field, TableSchema, unknown_column
 from indexlake.schema.rules import Check
 
 Checks = Mapping[str, str] | Sequence[str | tuple[str | None, str]]
-"""Conditions by their names, or conditions, with or without names."""
+"""Conditions by their names, or conditions with or without names."""
 
 
 def split_defaults(defaults: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Expression]]:
-    """Values, and what is computed for every row."""
+    """Separate constant defaults from expressions that are computed for every row."""
     plain = {name: value for name, value in defaults.items() if not isinstance(value, Expression)}
     return plain, {name: value for name, value in defaults.items() if isinstance(value, Expression)}
 
@@ -30,7 +30,7 @@ def with_rules(
     generated: Mapping[str, str],
     checks: Checks,
 ) -> tuple[list[Field], tuple[Check, ...]]:
-    """The fields of a new table with what is computed for them, and its checks."""
+    """Return the fields of a new table with their computed defaults and generated columns, and its checks."""
     if not defaults and not generated and not checks:
         return list(fields), ()
     places = {f.name.lower(): n for n, f in enumerate(fields)}
@@ -64,7 +64,7 @@ def default_text(f: Field, expression: Expression) -> str:
 def new_check(
     table: str, name: str | None, text: str, fields: Sequence[Field], others: Sequence[Check], number: int = -1
 ) -> Check:
-    """A check over these columns, with a name of its own."""
+    """Return a check on these columns, with a name that no other check has."""
     if not isinstance(text, str):
         raise SchemaError(f'A check is a condition in SQL, such as "total >= 0", not {text!r}.')
     with_rule(f"Check {name or text!r}", lambda: template_of(text, fields))
@@ -75,8 +75,8 @@ def new_check(
         base = "_".join(filter(None, (table, names, "check")))
         name = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n.lower() not in taken)
     if not isinstance(name, str) or not name.strip() or name.lower() in taken:
-        there = "There is one of that name already." if isinstance(name, str) and name.strip() else "It is empty."
-        raise SchemaError(f"{name!r} cannot be the name of a check. {there}")
+        problem = "There is one of that name already." if isinstance(name, str) and name.strip() else "It is empty."
+        raise SchemaError(f"{name!r} cannot be the name of a check. {problem}")
     return Check(number, name, condition)
 
 

@@ -1,6 +1,6 @@
 """Predicates and scalar expressions: SQL text -> typed tree -> evaluation, pruning tests, pushdowns.
 
-One evaluator decides (Arrow, SQL's three-valued logic, DuckDB's semantics).  The scalar path for single rows,
+One evaluator is authoritative (Arrow, SQL's three-valued logic, DuckDB's semantics).  The scalar path for single rows,
 the necessary conditions for statistics and keys, and the pushdowns into file formats agree with it.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "com
 
 
 def __getattr__(name: str) -> Any:
-    """Tests are plain values; the compiler is loaded with the first expression."""
+    """Load the compiler with the first expression; tests are plain values and need no loading."""
     if name not in ("Bound", "compile", "of_column"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from indexlake.expr import bound, compiler, sqltype

@@ -1,4 +1,4 @@
-"""Arithmetic kernels: numbers with range checks, decimals, and points in time with what moves them.
+"""Arithmetic kernels: numbers with range checks, decimals, and date and time arithmetic.
 
 Operands are Arrow arrays or scalars.  Nulls give null; a result out of the range of its type is an error.
 """
@@ -35,7 +35,7 @@ def negate(value: Value, node: tree.Negate, rows: int) -> Value:
 
 
 def apply(left: Value, right: Value, node: tree.Arithmetic, rows: int) -> Value:
-    """`left op right`; both have the types that the node computes in."""
+    """Return `left op right`; both already have the types that the node computes in."""
     kind = node.type.kind
     sides = {node.left.type.kind, node.right.type.kind}
     if sides & (TIMESTAMPS | INTERVALS | {"date", "time"}):
@@ -58,7 +58,7 @@ _CHECKED = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"
 
 
 def _modulo(node: tree.Arithmetic, left: Value, right: Value, rows: int) -> Value:
-    """The remainder with the sign of the dividend; null for a zero divisor of integers."""
+    """Return the remainder with the sign of the dividend; for integers, null if the divisor is zero."""
     type = to_arrow(node.type)
     if isinstance(right, pa.Scalar) and right.is_valid and right.as_py() not in (0, -1) and isinstance(left, pa.Array):
         with np.errstate(all="ignore"):
@@ -150,7 +150,7 @@ def _interval_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows:
 
 
 def _before_1970_by_microseconds(moments: pa.Array) -> bool:
-    """DuckDB's calendar with time zones counts milliseconds, and rounds such moments in its own way."""
+    """DuckDB's time zone calendar counts in milliseconds and rounds such moments in its own way."""
     counts = pc.fill_null(moments.cast(pa.int64()), 0).to_numpy()
     return bool(((counts < 0) & (counts % 1000 != 0)).any())
 

@@ -1,7 +1,7 @@
 """Syntax tree + schema + parameter types -> typed tree.
 
-Reads sqlglot's tree and says it with the nodes that `Builder` makes.  Every name and construct that is not known is
-refused here, with an error that names it.
+Translates sqlglot's tree into the nodes that `Builder` makes.  Every unknown name or construct is refused here, with an
+error that names it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from indexlake.expr.type_names import type_of
 _NO_OVERLAP = "`&&` is not supported; between conditions write `and`"
 _COMPARISONS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "intdiv": "//", "mod": "%"}
-_CALLS = {  # operators and special forms that are functions of their parts, in this order
+_CALLS = {  # operators and special forms bound as functions of these parts, in this order
     "bitwiseand": ("&", ("this", "expression")),
     "bitwiseor": ("|", ("this", "expression")),
     "bitwiseleftshift": ("<<", ("this", "expression")),
@@ -62,7 +62,7 @@ _TRIMS = {None: "trim", "": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILIN
 class Binder:
     """Binds one parsed text to one schema for one set of parameter types.
 
-    `bind_paren` and the like are called after the `key` of the syntax that they bind.
+    Methods such as `bind_paren` are named after the `key` of the syntax that they bind.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Binder:
         self.build.fail(problem)
 
     def root(self, syntax: Any, wanted: SqlType | None = None) -> tree.Node:
-        """The whole expression; as a value that a column of the type `wanted` can take, if one is given."""
+        """Bind the whole expression; if `wanted` is given, as a value for a column of that type."""
         node = self.bind(syntax)
         if wanted is None:
             return self.build.coerce(node, normal(node.type))
@@ -175,7 +175,7 @@ class Binder:
         return self.question_marks[id(syntax)] if key is None else key
 
     def bind_interval(self, syntax: Any) -> tree.Node:
-        """`interval '1 month 2 days'`, `interval '1' month`, `interval 3 day`, `interval (x) hour`."""
+        """Bind `interval '1 month 2 days'`, `interval '1' month`, `interval 3 day` or `interval (x) hour`."""
         amount, unit = syntax.this, syntax.args.get("unit")
         if unit is None:
             if amount is None or not amount.is_string:
@@ -366,7 +366,7 @@ class Binder:
 
 
 def _flat(syntax: Any) -> list[Any]:
-    """The operands of a chain of one logical operator, in order, without recursion."""
+    """Return the operands of a chain of one logical operator, in order, without recursion."""
     parts: list[Any] = []
     pending = [syntax]
     while pending:

@@ -1,6 +1,6 @@
 """An expression bound to a schema and to parameter values, ready to run.
 
-Immutable, apart from what it remembers of its own constants; may be used by several threads at once.
+Immutable, except that it caches values derived from its constants; may be used by several threads at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from indexlake.types.outside import python_value
 
 
 class Template:
-    """A bound tree and how its constants come about; shared by every `Bound` of the text, schema and types."""
+    """A bound tree and how its constants are obtained; shared by every `Bound` with the same text, schema and types."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Template:
     ) -> None:
         self.parsed = parsed
         self.schema = schema
-        self.origin: tuple[pa.Schema, dict[str, str]] = (schema, {})  # before columns were renamed, and how
+        self.origin: tuple[pa.Schema, dict[str, str]] = (schema, {})  # before columns were renamed, and their new names
         self.root = root
         self.slots = slots
-        self.literals = literals  # the constants that need no parameters
+        self.literals = literals  # values of the constants that need no parameters
         self.qualifiers: tuple[str, ...] = ()
         self.target: SqlType | None = None
         self.timed = any(slot.parameter == MOMENT for slot in slots)
@@ -68,7 +68,7 @@ class Template:
 
 
 class Bound:
-    """One expression on one schema with the values of its parameters.  Immutable."""
+    """One expression on one schema, with the values of its parameters.  Immutable."""
 
     __slots__ = ("_condition", "_given", "_members", "_moment", "_narrowed", "_row", "_scalars", "_template", "values")
 
@@ -77,7 +77,7 @@ class Bound:
     ) -> None:
         self._template = template
         self._given = given
-        self._moment = moment  # what `now()` is
+        self._moment = moment  # the value of `now()`
         self.values = values
         self._scalars: dict[int, pa.Scalar] = {}
         self._members: dict[int, tuple[Members, pa.Array]] = {}
@@ -108,7 +108,7 @@ class Bound:
 
     @property
     def identity(self) -> tuple[object, bytes] | None:
-        """An object and bytes: expressions with the same ones have the same values.  None: these change with time."""
+        """An object and bytes, the same only for expressions with the same values; None if values change over time."""
         template = self._template
         return None if template.timed else (template, pickle.dumps(self.values))
 
@@ -166,11 +166,11 @@ class Bound:
         return id(node) in self._template.constants
 
     def value_of(self, node: tree.Node) -> pa.Scalar:
-        """The value of a tree without columns."""
+        """Return the value of a tree without columns."""
         return Evaluation.of(_ONE_ROW, self).array(node)[0]
 
     def truth_of(self, node: tree.Node) -> bool | None:
-        """The value of a predicate without columns."""
+        """Return the value of a predicate without columns."""
         truth = self.value_of(node).as_py()
         return None if truth is None else bool(truth)
 
@@ -180,12 +180,12 @@ class Bound:
     # -- evaluation ----------------------------------------------------------------------------------------
 
     def evaluate(self, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-        """The value for each row, with SQL's three-valued logic."""
+        """Return the value for each row, with SQL's three-valued logic."""
         result = self._run(self._template.root, batch)
         return result if result.type == self.type else result.cast(self.type)
 
     def mask(self, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
-        """Which rows satisfy the predicate: true only where it is true, false where it is false or unknown."""
+        """Return which rows satisfy the predicate: true where it is true, false where it is false or unknown."""
         truth = self._run(self._predicate(), batch)
         if isinstance(truth, pa.ChunkedArray):
             truth = truth.combine_chunks()
@@ -210,11 +210,11 @@ class Bound:
 
     @property
     def fallible(self) -> bool:
-        """Whether some row may have no value but an error."""
+        """Whether evaluation may raise an error for some row."""
         return fallible(self._template.root)
 
     def evaluate_row(self, row: Mapping[str, Any]) -> Any:
-        """The value for one row of Python values; ``ExpressionError`` where Python has no such value."""
+        """Return the value for one row of Python values.  Raises ``ExpressionError`` if Python cannot represent it."""
         value = self.row_value(row)
         if isinstance(value, pa.Scalar):
             raise ExpressionError(
@@ -223,9 +223,9 @@ class Bound:
         return value
 
     def row_value(self, row: Mapping[str, Any]) -> Any:
-        """The value for one row of Python values, as an Arrow scalar where Python has no such value.
+        """Return the value for one row of Python values, as an Arrow scalar if Python cannot represent it.
 
-        In Python where it can do it exactly, else on one Arrow row.
+        It is computed in Python if that is exact, else on an Arrow batch of one row.
         """
         template = self._template
         plan = template.row
@@ -246,35 +246,35 @@ class Bound:
     # -- pruning -------------------------------------------------------------------------------------------
 
     def test(self) -> Test:
-        """What a row must satisfy for the predicate to be true of it."""
+        """Return a necessary condition for the predicate to be true for a row."""
         return self.condition().test
 
     def equal_to(self) -> dict[str, Any]:
-        """Values that columns must have, as `test` gives them; only what the predicate says in plain terms."""
+        """Return values that columns must equal, as in `test`, but only those that the predicate states directly."""
         values = self.values
         return {name: values[slot] for name, slot in self._template.equalities}
 
     @property
     def equal_alone(self) -> frozenset[str] | None:
-        """The integers and texts that `equal_to` names, where the predicate says that they are equal and no more."""
+        """The columns in `equal_to`, if they are integers or texts and the predicate says nothing else; else None."""
         return self._template.equal_alone
 
     def condition(self) -> Condition:
-        """The test, and whether every row that satisfies it also satisfies the predicate."""
+        """Return the test, and whether every row that satisfies it also satisfies the predicate."""
         if self._condition is None:
             self._condition = condition(self._predicate(), True, self)
         return self._condition
 
     def vortex(self) -> tuple[Any, bool] | None:
-        """A Vortex scan expression that drops only rows that cannot match, and whether it is exact."""
+        """Return a Vortex scan expression that drops only rows that cannot match, and whether it is exact."""
         return push(self.condition(), self._template.schema, VortexDialect())
 
     def parquet(self) -> tuple[pc.Expression, bool] | None:
-        """An Arrow filter expression that drops only rows that cannot match, and whether it is exact."""
+        """Return an Arrow filter expression that drops only rows that cannot match, and whether it is exact."""
         return push(self.condition(), self._template.schema, ArrowDialect())
 
     def renamed(self, names: Mapping[str, str]) -> Bound:
-        """The same expression on other column names; names that are not in the mapping stay."""
+        """Return the same expression with other column names; names that are not in the mapping stay."""
         return Bound(_renamed(self._template, names), self.values, self._given, self._moment)
 
 
@@ -292,7 +292,7 @@ def _equal_alone(
 
 
 def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tuple[int, int, Slot, bool], ...]:
-    """(number, place among the parameters, slot, whether an integer is its value as it is) of each that is given."""
+    """Return for each given parameter: slot number, place in the text, slot, whether integers need no cast."""
     places = {name: place for place, name in enumerate(parsed.parameters)}
     return tuple(
         (index, places[slot.parameter], slot, _takes_integers(slot))
@@ -302,8 +302,9 @@ def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tup
 
 
 def _takes_integers(slot: Slot) -> bool:
-    """Templates are made for one type of integer: whether each of that type is a value of the slot's types too."""
-    if slot.source.kind not in INT_RANGE or slot.source.kind == "hugeint":  # of which some are too long
+    """Return whether every integer of the slot's source type also fits the types it is cast to."""
+    # An integer parameter that is classed as a hugeint may have too many digits.
+    if slot.source.kind not in INT_RANGE or slot.source.kind == "hugeint":
         return False
     low, high = INT_RANGE[slot.source.kind]
     ranges = [INT_RANGE.get(target.kind) for target, _ in slot.casts]

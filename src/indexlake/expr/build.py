@@ -1,7 +1,7 @@
-"""Typed nodes from typed nodes: which types operators and functions compute in.
+"""Builds typed nodes from typed nodes: determines the types in which operators and functions compute.
 
-Casts that DuckDB adds silently are added explicitly, so evaluators need no type rules.  A combination that has no
-meaning is refused with an error that names the operands.
+Casts that DuckDB adds implicitly are added explicitly, so evaluators need no type rules.  Meaningless combinations are
+refused with an error that names the operands.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from indexlake.expr.sqltype import (
 if TYPE_CHECKING:
     from indexlake.expr.functions import Function
 
-Casts = tuple[tuple[SqlType, bool], ...]  # to which types, and whether leniently
+Casts = tuple[tuple[SqlType, bool], ...]  # each with its target type and whether it is lenient
 MOMENT = "moment of the statement"  # the parameter that every expression has
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """How one constant comes about: a literal value or a parameter, of type `source`, and its casts."""
+    """How one constant is obtained: a literal value or a parameter, of type `source`, and the casts applied to it."""
 
     value: Any
     parameter: int | str | None
@@ -55,7 +55,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf(tree.Node):
-    """A literal or parameter that no operator has given its final type yet; only while binding."""
+    """A literal or parameter whose final type no operator has determined yet; exists only while binding."""
 
     value: Any
     parameter: int | str | None
@@ -68,7 +68,7 @@ class Leaf(tree.Node):
 
 
 class Builder:
-    """Makes the nodes of one expression and numbers its constants."""
+    """Builds the nodes of one expression and numbers its constants."""
 
     def __init__(self, text: str, functions: Mapping[str, Function]) -> None:
         self.text = text
@@ -81,7 +81,7 @@ class Builder:
     # -- constants and casts -------------------------------------------------------------------------------
 
     def coerce(self, node: tree.Node, target: SqlType, beside: tree.Node | None = None) -> tree.Node:
-        """The node as a value of another type: a constant converts at once, anything else gets a cast."""
+        """Return the node as a value of another type: constants are converted at once, anything else gets a cast."""
         made = self.cast(node, target, False)
         if not isinstance(made, Leaf):
             return made
@@ -90,7 +90,7 @@ class Builder:
         return tree.Constant(len(self.slots) - 1, target)
 
     def cast(self, node: tree.Node, target: SqlType, lenient: bool) -> tree.Node:
-        """A cast that the text asks for."""
+        """Return a cast that the text asks for."""
         if not castable(node.type, target):
             self.fail(f"there is no cast from {described(node)} to {target}")
         if isinstance(node, Leaf):
@@ -98,7 +98,7 @@ class Builder:
         return node if node.type == target else tree.Cast(node, target, lenient)
 
     def present(self, type: SqlType) -> tree.Node:
-        """The moment of the statement."""
+        """Return the moment of the statement."""
         return Leaf(None, MOMENT, TIMESTAMPTZ, () if type == TIMESTAMPTZ else ((type, False),))
 
     def constant_list(self, key: int | str, type: SqlType) -> tree.ConstantList:
@@ -140,7 +140,7 @@ class Builder:
         )
 
     def among(self, child: tree.Node, items: Sequence[tree.Node]) -> tree.Node:
-        """`child in (items)`."""
+        """Return `child in (items)`."""
         type = child.type
         for item in items:
             found = comparison_type(type, item.type, True)
@@ -155,7 +155,7 @@ class Builder:
         return tree.In(value, members)
 
     def among_parameter(self, child: tree.Node, key: int | str, elements: list[SqlType]) -> tree.Node:
-        """`child in $list`."""
+        """Return `child in $list`."""
         type = child.type
         for element in elements:
             found = comparison_type(type, element, True)
@@ -187,13 +187,13 @@ class Builder:
             self.fail(f"`{op}` is not defined for {described(left)} and {described(right)}; add a cast")
         divisor = self.coerce(right, types[1])
         if op == "%" and types[2] == DOUBLE and not {left.type.kind, right.type.kind} & FLOATS:
-            # Decimals too wide for DECIMAL: computed as DOUBLE, but a zero divisor still gives null.
+            # Decimals too wide for DECIMAL are computed as DOUBLE, but a zero divisor still gives null.
             zero = tree.Compare("=", divisor, self.coerce(Leaf(0.0, None, DOUBLE), DOUBLE))
             divisor = tree.Case(((zero, self.coerce(Leaf(None, None, NULL), DOUBLE)),), divisor, DOUBLE)
         return tree.Arithmetic(op, self.coerce(left, types[0]), divisor, types[2])
 
     def concat(self, left: tree.Node, right: tree.Node) -> tree.Node:
-        """`left || right`: text of anything, or lists."""
+        """Return `left || right`: text of anything, or lists."""
         sides = (left, right)
         if any(side.type.kind in ("list", "array") for side in sides):
             if any(side.type.kind == "null" for side in sides):
@@ -233,14 +233,14 @@ class Builder:
         return tree.Field(node, type.names[place], type.parts[place])
 
     def element(self, node: tree.Node, index: tree.Node) -> tree.Node:
-        """`node[index]`."""
+        """Return `node[index]`."""
         if node.type.kind == "struct":
             return self.call("struct_extract", [node, index])
         return self.call("map_extract_value" if node.type.kind == "map" else "list_extract", [node, index])
 
     def struct(self, names: Sequence[str], values: Sequence[tree.Node]) -> tree.Node:
         if len({name.lower() for name in names}) < len(names):
-            self.fail("a struct has two fields of one name")
+            self.fail("a struct has two fields with the same name")
         types = tuple(normal(value.type) for value in values)
         bound = tuple(self.coerce(value, type) for value, type in zip(values, types, strict=True))
         return tree.Struct(bound, struct_of(tuple(names), types))
@@ -278,7 +278,7 @@ class Builder:
 
 
 def _literal(node: tree.Node) -> Any:
-    """The value of a literal, as far as it decides on types; None for anything else."""
+    """Return the value of a literal, which may decide on types, or None for anything else."""
     return node.value if isinstance(node, Leaf) and node.parameter is None else None
 
 
@@ -286,7 +286,7 @@ _SHOWN = ("int_literal", "string_literal", "bool", "double")
 
 
 def described(node: tree.Node) -> str:
-    """A node as errors name it."""
+    """Return how errors refer to a node."""
     if isinstance(node, tree.Column):
         return f'column "{node.name}" ({node.type})'
     if isinstance(node, Leaf):

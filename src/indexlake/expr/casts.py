@@ -1,6 +1,6 @@
 """Casts between SQL types with DuckDB's rounding and range checks.
 
-What Arrow does exactly is done by Arrow; text parsing, text of floats and the like by DuckDB over the batch.
+Arrow does what it does exactly; DuckDB does the rest over the batch, such as parsing text or printing floats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from indexlake.expr.sqltype import (
 
 
 def load(array: Any, type: SqlType) -> Any:
-    """A column of any Arrow type in the form in which its SQL type is evaluated."""
+    """Return a column of any Arrow type in the representation in which its SQL type is evaluated."""
     arrow = array.type
     if pa.types.is_dictionary(arrow):
         array = array.cast(arrow.value_type)
@@ -49,15 +49,15 @@ def load(array: Any, type: SqlType) -> Any:
     if arrow == wanted:
         return array
     if type.kind in NESTED_KINDS:
-        nothing = array.null_count == len(array)  # Arrow stumbles over an empty dictionary inside
+        nothing = array.null_count == len(array)  # Arrow fails on an empty dictionary inside
         return pa.nulls(len(array), wanted) if nothing else _arrow(array, wanted, type)
-    if type.kind == "date":  # date64 of any hour
+    if type.kind == "date":  # date64 with any time of day
         return pc.cast(array, wanted, safe=False)
     return _arrow(array, wanted, type)
 
 
 def cast(array: Any, source: SqlType, target: SqlType, lenient: bool) -> Any:
-    """A cast of an array or scalar; an impossible value is an error, or null if `lenient`."""
+    """Cast an array or scalar; an impossible value is an error, or null if `lenient`."""
     if isinstance(array, pa.Scalar):
         one = pa.array([None], array.type) if not array.is_valid else pa.repeat(array, 1)
         return cast(one, source, target, lenient)[0]
@@ -84,7 +84,7 @@ def _cast(array: Any, source: SqlType, target: SqlType) -> Any:
     if source.kind in TIMESTAMPS and target.kind in TIMESTAMPS:
         return _between_timestamps(array, source, target)
     if source.kind in TIMESTAMPS and target.kind == "date":
-        if PER_SECOND[source.kind] > PER_SECOND["timestamp"]:  # by way of microseconds, as DuckDB does
+        if PER_SECOND[source.kind] > PER_SECOND["timestamp"]:  # via microseconds, as DuckDB does
             array, source = _between_timestamps(array, source, TIMESTAMP), TIMESTAMP
         days = _floor_divide(pc.cast(array, pa.int64()), 86_400 * PER_SECOND[source.kind])
         return pc.cast(days, pa.int32()).cast(pa.date32())
@@ -96,7 +96,7 @@ def _cast(array: Any, source: SqlType, target: SqlType) -> Any:
         return _arrow(intervals.to_duration(array), to_arrow(target), target)
     if source.kind == "time" and target.kind == "time_ns":
         return _arrow(array, to_arrow(target), target)
-    if source.kind in DURATIONS or target.kind in DURATIONS:  # text of durations is text of intervals
+    if source.kind in DURATIONS or target.kind in DURATIONS:  # durations are converted to text as intervals are
         return _cast(_cast(array, source, INTERVAL), INTERVAL, target)
     if source.kind == target.kind and to_arrow(source) == to_arrow(target):
         return array
@@ -104,7 +104,7 @@ def _cast(array: Any, source: SqlType, target: SqlType) -> Any:
 
 
 def fallible(source: SqlType, target: SqlType) -> bool:
-    """Whether a cast may raise for some value."""
+    """Return whether a cast may raise for some value."""
     if source.kind in INTEGERS and target.kind in INTEGERS:
         low, high = INT_RANGE[source.kind]
         return not (INT_RANGE[target.kind][0] <= low and high <= INT_RANGE[target.kind][1])
@@ -116,7 +116,7 @@ def fallible(source: SqlType, target: SqlType) -> bool:
 def _by_duckdb(array: Any, source: SqlType, target: SqlType, lenient: bool = False) -> Any:
     name = fallback.sql_name(target)
     word = "TRY_CAST" if lenient else "CAST"
-    # The source is cast first, so that DuckDB sees the same SQL type as the binder (e.g. HUGEINT).
+    # Cast to the source type first, so that DuckDB sees the same SQL type as the binder (e.g. HUGEINT).
     sql = f"{word}(CAST(a0 AS {fallback.sql_name(source)}) AS {name})"
     return fallback.evaluate(sql, [fallback.handed_over(array, source)], target, f"a cast from {source} to {target}")
 
@@ -186,7 +186,7 @@ def _from_decimal(array: Any, source: SqlType, target: SqlType) -> Any:
 
 
 def _rescale(array: Any, target: SqlType) -> Any:
-    """Another width and scale; fewer digits round half away from zero, as DuckDB does."""
+    """Change width and scale; when digits are dropped, halves round away from zero, as in DuckDB."""
     scale = array.type.scale
     wide = pa.decimal256(76, max(scale, target.scale))
     try:
@@ -200,14 +200,14 @@ def _rescale(array: Any, target: SqlType) -> Any:
 
 
 def unscaled(array: Any) -> np.ndarray[Any, Any]:
-    """The 64-bit unscaled integers of a decimal128 array of at most 18 digits; anything where it is null."""
+    """Return the 64-bit unscaled integers of a decimal128 array of at most 18 digits; arbitrary where it is null."""
     data = array.buffers()[1]
     words = np.frombuffer(data, dtype="<i8", count=2 * (len(array) + array.offset))
     return words[2 * array.offset :: 2]
 
 
 def from_unscaled(values: np.ndarray[Any, Any], type: pa.DataType, mask: np.ndarray[Any, Any]) -> pa.Array:
-    """A decimal128 array of 64-bit unscaled integers, null where `mask`."""
+    """Return a decimal128 array of 64-bit unscaled integers, null where `mask` is set."""
     words = np.empty(2 * len(values), dtype="<i8")
     words[::2] = values
     words[1::2] = values >> 63
@@ -246,7 +246,7 @@ def _between_timestamps(array: Any, source: SqlType, target: SqlType) -> Any:
         return _arrow(moved, to_arrow(target), target)
     values = pc.fill_null(pc.cast(array, pa.int64()), 0).to_numpy()
     divisor = have // want
-    if have == PER_SECOND["timestamp"]:  # microseconds round half away from zero, nanoseconds are cut off
+    if have == PER_SECOND["timestamp"]:  # microseconds round half away from zero, nanoseconds are truncated
         rest = np.fmod(values, divisor)
         counts = (values - rest) // divisor + np.sign(rest) * (2 * np.abs(rest) >= divisor)
     else:

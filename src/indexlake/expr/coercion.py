@@ -29,7 +29,7 @@ _DECIMAL_WIDTHS = {"null": 0, "bool": 1, **{kind: len(str(high)) for kind, (_, h
 
 
 def decimal_shape(type: SqlType) -> tuple[int, int] | None:
-    """Width and scale of the decimal that holds every value of the type; None if there is none."""
+    """Return width and scale of the decimal that holds every value of the type, or None if there is none."""
     type = normal(type)
     if type.kind == "decimal":
         return type.width, type.scale
@@ -57,7 +57,7 @@ _TARGET_COST = {
 
 
 def _wider(kind: str) -> list[str]:
-    """The integers that hold every value of one, and more."""
+    """Return the other integer types that hold every value of this one."""
     least, most = INT_RANGE[kind]
     return [other for other, (low, high) in INT_RANGE.items() if other != kind and low <= least and most <= high]
 
@@ -79,7 +79,7 @@ _IMPLICIT: dict[str, frozenset[str]] = {
 
 
 def implicit_cost(source: SqlType, target: SqlType) -> int | None:
-    """DuckDB's price of an implicit cast; None where only an explicit cast may convert."""
+    """Return DuckDB's cost of an implicit cast, or None if the cast has to be explicit."""
     cost = _TARGET_COST.get(target.kind, 110)
     if source.kind == "null":
         return cost
@@ -105,7 +105,7 @@ def fits(value: int, kind: str) -> bool:
 
 
 def combine(left: SqlType, right: SqlType) -> SqlType | None:
-    """The smallest type that both convert to implicitly; None if there is none."""
+    """Return the smallest type that both convert to implicitly, or None."""
     if left.kind == right.kind:
         return _combine_equal(left, right)
     if {left.kind, right.kind} == {"list", "array"}:
@@ -145,7 +145,7 @@ def _combine_equal(left: SqlType, right: SqlType) -> SqlType | None:
 
 
 def _combine_nested(left: SqlType, right: SqlType) -> SqlType | None:
-    """Values inside are combined; fields of structs are matched by name, elements by position."""
+    """Combine the types inside; fields of structs are matched by name, elements by position."""
     others = right.parts
     if left.kind == "struct":
         places = {name.lower(): place for place, name in enumerate(right.names)}
@@ -182,7 +182,7 @@ _SCORES["timestamptz"] = _SCORES["timestamp"]
 
 
 def combine_all(types: Sequence[SqlType]) -> SqlType | None:
-    """The smallest type that all of them convert to implicitly; None if there is none."""
+    """Return the smallest type that all of them convert to implicitly, or None."""
     found: SqlType | None = types[0]
     for other in types[1:]:
         found = combine(found, other) if found is not None else None
@@ -190,7 +190,7 @@ def combine_all(types: Sequence[SqlType]) -> SqlType | None:
 
 
 def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | None:
-    """The type in which two values are compared; equality forces one where order would ask for a cast."""
+    """Return the type in which two values are compared; equality forces one where an ordering would require a cast."""
     result = combine(left, right)
     if result is None:
         if not equality:
@@ -207,7 +207,7 @@ def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | 
         width = max(scale + max(shape[0] - shape[1] for shape in known), *(shape[0] for shape in known))
         limit = MAX_WIDTH if all(shape[0] <= MAX_WIDTH for shape in known) else 76
         return SqlType("decimal", min(width, limit), scale)
-    if result.kind == "varchar":  # text is read as what it is compared with
+    if result.kind == "varchar":  # text is converted to the type it is compared with
         for side in (left, right):
             if side.kind not in ("varchar", "string_literal", "null"):
                 result = normal(side)
@@ -217,7 +217,7 @@ def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | 
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether a cast exists at all."""
+    """Return whether there is a cast at all."""
     source, target = normal(source), normal(target)
     if "nested" in (source.kind, target.kind):
         return source.kind in ("null", target.kind)

@@ -33,13 +33,13 @@ COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""The same on Python values."""
+"""The same comparisons for Python values."""
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def compare(op: str, left: Any, right: Any, type: SqlType) -> Any:
-    """`left op right` as a boolean array (or scalar, if both are scalars)."""
+    """Return `left op right` as a boolean array (or scalar, if both are scalars)."""
     if type.kind in FLOATS:
         return _compare_floats(op, left, right)
     if type.kind == "null":
@@ -87,13 +87,13 @@ def _compare_with_nan(op: str, left: Any) -> Any:
 
 
 def always(like: Any, truth: bool) -> Any:
-    """`truth` where `like` has a value, null where it is null."""
+    """Return `truth` where `like` has a value, and null where it is null."""
     valid = pc.is_valid(like)
     return pc.if_else(valid, pa.scalar(truth), pa.scalar(None, pa.bool_()))
 
 
 def distinct(left: Any, right: Any, type: SqlType, negated: bool) -> Any:
-    """`is [not] distinct from`: never null."""
+    """Return `is [not] distinct from`, which is never null."""
     differs = compare("<>", left, right, type)
     one_null = pc.xor(pc.is_null(left), pc.is_null(right))
     result = pc.or_(pc.fill_null(differs, False), one_null)
@@ -101,7 +101,7 @@ def distinct(left: Any, right: Any, type: SqlType, negated: bool) -> Any:
 
 
 def is_in(values: Any, items: Any, type: SqlType) -> Any:
-    """True/false where a value is among `items` (an array without nulls); null where the value is null."""
+    """Return whether each value is among `items` (an array without nulls); null where the value is null."""
     if type.kind in FLOATS:
         zero = pa.scalar(0.0, values.type)
         found = pc.is_in(pc.add(values, zero), value_set=pc.add(items, zero))

@@ -1,7 +1,7 @@
-"""From SQL text, a schema and parameters to a `Bound`, keeping what has been made.
+"""From SQL text, a schema and parameters to a `Bound`, with caching.
 
-A text is parsed once, a text and schema are bound once per set of parameter types, and only the values of
-parameters are new.  The caches are bounded and shared by all threads.
+A text is parsed once, and a text and schema are bound once per set of parameter types; only the values of parameters
+are new.  The caches are bounded and shared by all threads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_TEMPLATES = 1024
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
-# By the identity of the schema, which is kept alive so that its id stays its own; then by equality.
+# By the schema's id (the schema is kept alive, so that its id stays unique), then by equality.
 _whole: dict[tuple[str, int], tuple[pa.Schema, Bound]] = {}
 _templates: dict[tuple[str, int, Any], tuple[pa.Schema, Template]] = {}
 _equal: dict[tuple[str, pa.Schema, Any], Template] = {}
@@ -75,7 +75,7 @@ def compile(
 
 
 def satisfying(schema: pa.Schema, tests: Sequence[ColumnTest]) -> Bound:
-    """All of some tests of columns as a predicate, without the way through text.  Each test has its values."""
+    """Return the conjunction of column tests as a predicate, without parsing text.  Each test must have values."""
     given = [list(test.values) if test.op == "in" else test.values[0] for test in tests]
     names = tuple(f"v{n}" for n in range(len(tests)))
     text = " and ".join(f"{quoted(test.column)} {test.op} ${name}" for test, name in zip(tests, names, strict=True))
@@ -94,9 +94,9 @@ def satisfying(schema: pa.Schema, tests: Sequence[ColumnTest]) -> Bound:
 
 
 def _given(parsed: Parsed, params: Parameters) -> list[Any]:
-    """The parameter values in the order in which the text names them."""
+    """Return the parameter values in the order in which the text names them."""
     names = parsed.parameters
-    if isinstance(params, dict | Mapping):
+    if isinstance(params, (dict, Mapping)):
         try:
             values = [constants.plain(params[str(name)]) for name in names]
         except KeyError:
@@ -178,7 +178,7 @@ def _bound(
 
 
 def _computed(slot: Computed, bound: Bound, text: str) -> Any:
-    """The value of a part of the expression without columns."""
+    """Return the value of a part of the expression without columns."""
     try:
         return constants.from_scalar(bound.value_of(slot.node), slot.target)
     except ExpressionError as error:
@@ -195,7 +195,7 @@ def _parameter_type(value: Any) -> SqlType | list[SqlType]:
     if not isinstance(value, list):
         return constants.typed(value)[0]
     types = constants.list_types(value)
-    one = combine_all(types) if types else None  # where the elements of a list agree on one
+    one = combine_all(types) if types else None  # if the elements of a list have a common type
     return types if one is None else [one]
 
 
@@ -208,7 +208,7 @@ def _values(template: Template, given: list[Any], moment: int | None) -> tuple[A
         value = given[place]
         if takes_integers and type(value) is int:
             values[index] = value
-        elif isinstance(value, list) and slot.source == NULL:  # what `in $list` looks in
+        elif isinstance(value, list) and slot.source == NULL:  # the list searched by `in $list`
             values[index] = _list_constant(slot, value, text)
         else:
             source, constant = constants.typed(value)
@@ -226,9 +226,9 @@ def _values(template: Template, given: list[Any], moment: int | None) -> tuple[A
 
 
 def _converted(slot: Slot, value: Any, text: str, source: SqlType | None = None) -> Any:
-    """A literal or parameter value as a constant of the type that the expression uses it in.
+    """Convert a literal or parameter value to the type in which the expression uses it.
 
-    ``source`` is the type of this value, where it is not the one that the slot was made for.
+    ``source`` is the type of this value if it differs from the one that the slot was made for.
     """
     source = source or slot.source
     for target, lenient in slot.casts:
@@ -279,7 +279,7 @@ def rebuilt(
     target: SqlType | None,
     moment: int | None,
 ) -> Bound:
-    """An expression that was pickled, with the moment it had then."""
+    """Recreate a pickled expression, with the moment it had then."""
     with statement(moment):
         bound = compile(text, schema, params or None, qualifiers=qualifiers, target=target)
     return bound.renamed(names) if names else bound

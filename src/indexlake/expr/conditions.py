@@ -1,7 +1,7 @@
 """From a bound predicate to its necessary conditions (test.py).
 
-What a row must satisfy for a node to be true is one condition, for it to be false another; `not` swaps them, so that
-unknown is never mistaken for either.  Each result says whether it is exact: satisfied only by such rows.
+The condition for a node to be true and the condition for it to be false are separate; `not` swaps them, so unknown is
+never mistaken for either.  Each result says whether it is exact, that is, satisfied by no other rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Op, Test, all_of, any
 
 
 class Condition(NamedTuple):
-    """A test, and whether it holds for no other rows than those it was made for."""
+    """A test, and whether it is exact: satisfied by no other rows than those it was made for."""
 
     test: Test
     exact: bool
@@ -39,7 +39,7 @@ CERTAIN = Condition(ALWAYS, True)
 
 
 class Source(Protocol):
-    """What conditions need of a Bound."""
+    """The parts of a Bound that conditions need."""
 
     values: tuple[Any, ...]
 
@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 def condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
-    """What a row must satisfy for the node to be `wanted`."""
+    """Return a condition that holds for every row for which the node is `wanted`."""
     if source.is_constant(node):
         try:
             return CERTAIN if source.truth_of(node) is wanted else IMPOSSIBLE
@@ -73,7 +73,7 @@ def _junction(node: tree.And | tree.Or, wanted: bool, source: Source) -> Conditi
 
 
 def _joined(parts: list[Condition], every: bool) -> Condition:
-    """Every one of the conditions, or any of them."""
+    """Return the conjunction (if ``every``) or the disjunction of the conditions."""
     tests = [part.test for part in parts]
     return Condition(all_of(tests) if every else any_of(tests), all(part.exact for part in parts))
 
@@ -121,7 +121,7 @@ def _against(
 
 
 def column_tests(column: tree.Column, op: str, value: Any, source: Source) -> Condition:
-    """`column op value` (a constant of the column's SQL type) as tests with values of its Arrow type."""
+    """Return `column op value` (a constant of the column's SQL type) as tests with values of its Arrow type."""
     type, name = source.column_type(column.name), column.name
     if pa.types.is_dictionary(type):
         type = type.value_type
@@ -139,7 +139,7 @@ def column_tests(column: tree.Column, op: str, value: Any, source: Source) -> Co
 
 
 def equalities(node: tree.Node | None, schema: pa.Schema) -> tuple[tuple[str, int], ...]:
-    """Columns and the slots of constants that they must equal, where both are plain: what a point look-up asks for."""
+    """Return columns and the slots of constants they must equal, as far as stated directly: for point look-ups."""
     if isinstance(node, tree.And):
         return tuple(found for item in node.items for found in equalities(item, schema))
     turned = sides(node) if isinstance(node, tree.Compare) and node.op == "=" else None
@@ -150,7 +150,7 @@ def equalities(node: tree.Node | None, schema: pa.Schema) -> tuple[tuple[str, in
 
 
 def _as_stored(type: pa.DataType) -> bool:
-    """Whether a constant of the SQL type is as it stands a value of the Arrow type."""
+    """Return whether a constant of the SQL type is also a value of the Arrow type without conversion."""
     if pa.types.is_dictionary(type):
         type = type.value_type
     kind = from_arrow(type).kind
@@ -159,7 +159,7 @@ def _as_stored(type: pa.DataType) -> bool:
 
 
 def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple[tuple[str, Any], ...], bool] | None:
-    """A constant of the SQL type in the form and unit of the Arrow type; None if that cannot be said."""
+    """Convert a constant of the SQL type to the form and unit of the Arrow type; None if that is not possible."""
     same = (((op, value),), True)
     kind = sql.kind
     if _as_stored(type):
@@ -185,7 +185,7 @@ def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple
 
 
 def _around(source: SqlType, target: SqlType, op: str, value: float) -> list[tuple[str, Any]] | None:
-    """Bounds with some slack for a decimal compared as a float."""
+    """Return bounds with some slack for a decimal that is compared as a float."""
     if source.kind != "decimal" or target.kind not in FLOATS or not math.isfinite(value):
         return None
     slack = abs(Fraction(value)) / 2 ** (48 if target.kind == "double" else 20)
@@ -206,7 +206,7 @@ def _distinct(node: tree.Distinct, wanted: bool, source: Source) -> Condition:
         return UNKNOWN
     side, _, constant = turned
     value = source.values[constant.slot]
-    same = node.negated is wanted  # the row must be equal, null counting as a value
+    same = node.negated is wanted  # whether the row must be equal, with null counting as a value
     if value is None:
         return _is_null(tree.IsNull(side), same, source)
     if not same:
@@ -285,7 +285,7 @@ def _like(node: tree.Like, wanted: bool, source: Source) -> Condition:
 
 
 def successor(prefix: str) -> str | None:
-    """The least text greater than every text with this prefix; None if there is none."""
+    """Return the least text greater than every text with this prefix, or None if there is none."""
     for end in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[end]) + 1
         if code == 0xD800:
@@ -302,7 +302,7 @@ def _call(node: tree.Call, wanted: bool, source: Source) -> Condition:
 
 
 def _near(node: tree.Call, source: Source) -> Condition:
-    """A geometry that is near a constant one has a box there."""
+    """Return the condition that the column's box meets the constant geometry's, widened by the distance."""
     first, second, *distance = node.arguments
     column, *constants = (first, second, *distance) if isinstance(first, tree.Column) else (second, first, *distance)
     slots = [part.slot for part in constants if isinstance(part, tree.Constant)]
@@ -313,7 +313,7 @@ def _near(node: tree.Call, source: Source) -> Condition:
         return IMPOSSIBLE
     try:
         box = geometries.box_of(values[0])
-    except IndexLakeError:  # the row that needs it raises
+    except IndexLakeError:  # the row that needs it will raise
         return _not_null(node)
     if box is None or not all(reach >= 0 for reach in values[1:]):
         return IMPOSSIBLE
@@ -325,7 +325,7 @@ def _near(node: tree.Call, source: Source) -> Condition:
 
 
 def _list_contains(node: tree.Call, source: Source) -> Condition:
-    """`list_contains(column, constant)`, when the elements are compared as they are stored."""
+    """Return the condition for `list_contains(column, constant)`, if elements are compared as they are stored."""
     lists, sought = node.arguments
     if isinstance(lists, tree.Cast) and lists.type.parts == lists.child.type.parts:
         lists = lists.child  # from an array to a list
@@ -348,7 +348,7 @@ _STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Field, tre
 
 
 def _not_null(node: tree.Node) -> Condition:
-    """Only that the columns are not null which make the node null."""
+    """Return only that those columns are not null that would make the node null."""
     names: dict[str, None] = {}
     pending = [node]
     while pending:

@@ -1,6 +1,6 @@
-"""Casts of constants, without Arrow: what Python does exactly as DuckDB does, and quickly.
+"""Casts of constants without Arrow: those that Python does exactly as DuckDB does, only faster.
 
-`NotCovered` says that the full evaluator is needed.
+`NotCovered` means that the full evaluator is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from indexlake.types.uuids import uuid_bytes
 
 
 def to_float32(value: float) -> float:
-    """The nearest 32-bit float; beyond the range it is infinite."""
+    """Return the nearest 32-bit float, or infinity beyond the range."""
     try:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
@@ -37,7 +37,7 @@ def double_to_float(value: float) -> float:
 
 
 def decimal_to_double(unscaled: int, scale: int) -> float:
-    """DuckDB's conversion: one division where the digits fit in 53 bits, else whole part plus fraction."""
+    """Convert as DuckDB does: with one division if the digits fit in 53 bits, else whole part plus fraction."""
     if scale == 0 or abs(unscaled) <= 2**53:
         return float(unscaled) / 10.0**scale
     sign = -1 if unscaled < 0 else 1
@@ -46,7 +46,7 @@ def decimal_to_double(unscaled: int, scale: int) -> float:
 
 
 def convert(value: Any, source: SqlType, target: SqlType) -> Any:
-    """Cast a constant the short way; `NotCovered` where the full evaluator is needed."""
+    """Cast a constant in Python; raises `NotCovered` if the full evaluator is needed."""
     if value is None or source == target:
         return value
     kind = target.kind
@@ -151,7 +151,7 @@ def _from_string(text: str, target: SqlType) -> Any:
     if kind in DURATIONS:
         months, days, microseconds = parse(text)
         if months:
-            raise ExpressionError(f"'{text}' has months and so no fixed length")
+            raise ExpressionError(f"'{text}' contains months, so it has no fixed length")
         return (days * DAY_SECONDS * 1_000_000 + microseconds) * (PER_SECOND[kind] // 1_000_000)
     raise NotCovered
 
@@ -182,7 +182,7 @@ def _timestamp(text: str, target: SqlType, match: re.Match[str]) -> int:
     per_second = PER_SECOND[target.kind]
     digits = fraction or ""
     if len(digits) > len(str(per_second)) - 1:
-        raise NotCovered  # digits beyond the unit: the evaluator rounds or refuses
+        raise NotCovered  # more digits than the unit: the evaluator rounds or refuses
     days = _days(text, target, int(year), int(month), int(day))
     clock = (int(hour or 0), int(minute or 0), int(second or 0))
     if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:

@@ -1,8 +1,8 @@
-"""Python values as typed constants, and casts of constants.
+"""Python values as typed constants, and conversions of constants.
 
-A constant is kept in the form Arrow stores it: dates, times, timestamps and durations as counts, decimals as
-unscaled integers, intervals as months, days and microseconds; a list, struct or map is an Arrow scalar.  Nothing is
-lost for nanoseconds, years beyond 9999 or 38 digits.
+A constant has the form in which Arrow stores it: dates, times, timestamps and durations as counts, decimals as unscaled
+integers, intervals as months, days and microseconds; a list, struct or map is an Arrow scalar.  So nothing is lost for
+nanoseconds, years beyond 9999 or 38 digits.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ DAY_SECONDS = 86_400
 
 
 class NotCovered(Exception):
-    """The short way in Python does not know this cast; the evaluator decides."""
+    """The shortcut in Python does not cover this case; the full evaluator has to be used."""
 
 
 def plain(value: Any) -> Any:
-    """A parameter with its containers as lists; cheap for what is plain already."""
+    """Return a parameter with its containers as lists; cheap for values that are plain already."""
     if type(value) in _CONTAINERS:
         _check_depth(value)
     if type(value) is list:
-        return value[:]  # the caller may change it
+        return value[:]  # the caller may change it later
     if isinstance(value, str):
         if not value.isascii():
             _check_text(value)
@@ -82,7 +82,7 @@ def plain(value: Any) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what is nested so deeply that nothing could work with it."""
+    """Refuse values that are nested so deeply that nothing could process them."""
     level = [value]
     for _ in range(MAX_DEPTH):
         items = [item.values() if type(item) is dict else item for item in level]
@@ -103,7 +103,7 @@ def _check_text(value: str) -> None:
 
 
 def signature(value: Any) -> Any:
-    """What of a parameter's value decides how the expression is bound; hashable and cheap."""
+    """Return what in a parameter's value determines how the expression is bound; hashable and cheap to compute."""
     kind = type(value)
     if kind is int:
         return integer_type(value).kind
@@ -113,7 +113,7 @@ def signature(value: Any) -> Any:
 
 
 def list_types(values: list[Any]) -> list[SqlType]:
-    """The types of the elements of a list, each once; nulls have none."""
+    """Return the distinct types of the elements of a list, ignoring nulls."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if kinds == {int}:
@@ -126,24 +126,24 @@ def list_types(values: list[Any]) -> list[SqlType]:
 
 _CONTAINERS = frozenset({list, tuple, dict})
 MAX_DEPTH = 64
-"""Levels of lists and dicts in a parameter."""
+"""The most levels of lists and dicts in a parameter."""
 _UNIFORM = frozenset({str, float, bool, bytes, dt.date})
 _PLAIN = frozenset({int, str, float, bool, bytes, type(None), dt.date, dt.datetime, decimal.Decimal})
 
 
 def integer_type(value: int) -> SqlType:
-    """The type of an integer parameter: unlike a literal it can be UBIGINT, and it adapts to nothing."""
+    """Return the type of an integer parameter: unlike a literal it can be UBIGINT, and it adapts to nothing."""
     if -(2**31) <= value < 2**31:
         return INT32
     return UINT64 if 2**63 <= value < 2**64 else literal_type(value)
 
 
 def typed(value: Any) -> tuple[SqlType, Any]:
-    """The SQL type of a Python value, and the value as a constant of it."""
+    """Return the SQL type of a Python value, and the value as a constant of that type."""
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            raise ExpressionError("a parameter that is an integer has at most 38 digits; give a float, or text")
+            raise ExpressionError("an integer parameter can have at most 38 digits; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
@@ -175,7 +175,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     if isinstance(value, uuid.UUID):
         return UUID, value.bytes
     for base in (bool, int, float, str):
-        if isinstance(value, base):  # of a subclass, e.g. an enum
+        if isinstance(value, base):  # an instance of a subclass, e.g. an enum
             return typed(base(value))
     if isinstance(value, pa.MonthDayNano):
         return INTERVAL, (value.months, value.days, value.nanoseconds // 1000)
@@ -191,7 +191,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
         return typed(shown) if shown is not value else (type_, _ticks(value, type_))
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return typed(value.item())
-    if isinstance(getattr(value, "wkb", None), bytes):  # a geometry of shapely
+    if isinstance(getattr(value, "wkb", None), bytes):  # a shapely geometry
         raise ExpressionError(
             f"a parameter of type {kind.__name__} is not supported; give the bytes of the geometry: its .wkb"
         )
@@ -202,7 +202,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
 
 
 def _nested(value: Any) -> tuple[SqlType, pa.Scalar]:
-    """A list as a list whose elements have one type, a dict as a struct."""
+    """Return a list as a list whose elements have one type, or a dict as a struct."""
     found = _nested_type(value)
     try:
         return found, pa.scalar(_inner(value), to_arrow(found))
@@ -214,7 +214,7 @@ def _nested_type(value: Any) -> SqlType:
     if isinstance(value, dict):
         return struct_of(tuple(map(str, value)), tuple(_nested_type(item) for item in value.values()))
     if isinstance(value, uuid.UUID):
-        return VARCHAR  # Arrow makes no nested values of UUIDs
+        return VARCHAR  # Arrow does not make nested values of UUIDs
     if not isinstance(value, (list, tuple)):
         return normal(typed(value)[0])
     element = NULL
@@ -227,7 +227,7 @@ def _nested_type(value: Any) -> SqlType:
 
 
 def _inner(value: Any) -> Any:
-    """What Arrow takes inside lists and structs."""
+    """Return a value as Arrow takes it inside lists and structs."""
     if isinstance(value, dict):
         return {str(name): _inner(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -238,7 +238,7 @@ def _inner(value: Any) -> Any:
 
 
 def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
-    """A Python decimal as DECIMAL of the digits it has; NaN and infinity as DOUBLE."""
+    """Return a Python decimal as DECIMAL with the digits it has; NaN and infinity as DOUBLE."""
     if not value.is_finite():
         return DOUBLE, float(value)
     sign, digits, exponent = value.as_tuple()
@@ -252,7 +252,7 @@ def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
 
 
 def decimal_literal(text: str) -> tuple[SqlType, Any]:
-    """`2.50` is DECIMAL(3,2); with an exponent, or more than 38 digits, a number is DOUBLE."""
+    """Return a literal's type and value: `2.50` is DECIMAL(3,2); with an exponent or over 38 digits, DOUBLE."""
     if "e" in text.lower():
         return DOUBLE, float(text)
     whole, _, fraction = text.partition(".")
@@ -266,7 +266,7 @@ def decimal_literal(text: str) -> tuple[SqlType, Any]:
 
 
 def _ticks(value: pa.Scalar, type: SqlType) -> Any:
-    """A moment that Python does not have, such as infinity or 24:00:00, in the unit of its SQL type."""
+    """Return a moment that Python cannot represent, such as infinity or 24:00:00, in the unit of its SQL type."""
     if pa.types.is_timestamp(value.type) and abs(value.value) == 2**63 - 1:
         return value.value
     try:
@@ -276,7 +276,7 @@ def _ticks(value: pa.Scalar, type: SqlType) -> Any:
 
 
 def to_scalar(value: Any, type: SqlType) -> pa.Scalar:
-    """A constant as an Arrow scalar of the type that it is evaluated in."""
+    """Return a constant as an Arrow scalar of the type in which it is evaluated."""
     arrow = to_arrow(type)
     if isinstance(value, pa.Scalar):
         return value
@@ -288,7 +288,7 @@ def to_scalar(value: Any, type: SqlType) -> pa.Scalar:
 
 
 def from_scalar(scalar: pa.Scalar, type: SqlType) -> Any:
-    """The constant that an Arrow scalar holds."""
+    """Return the constant that an Arrow scalar holds."""
     if not scalar.is_valid:
         return None
     if type.kind == "decimal":

@@ -1,7 +1,7 @@
-"""The Arrow evaluator: the one that decides.
+"""The Arrow evaluator, which is the authoritative one.
 
-Evaluates a typed tree over one record batch with SQL's three-valued logic.  Works on whole columns; a value is an
-Arrow array of the batch's length or, where it is the same for all rows, a scalar.
+Evaluates a typed tree over one record batch with SQL's three-valued logic.  Works on whole columns; a value is an Arrow
+array of the batch's length or, if it is the same for all rows, a scalar.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Value = Any  # pa.Array | pa.Scalar
 
 
 class Constants(Protocol):
-    """The values of one Bound's constants."""
+    """The values of the constants of one Bound."""
 
     def scalar(self, slot: int) -> pa.Scalar: ...
     def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> tuple[Members, pa.Array]: ...
@@ -48,12 +48,12 @@ class Evaluation:
         return cls(batch.num_rows, batch.column, constants)
 
     def among(self, where: np.ndarray[Any, Any]) -> Evaluation:
-        """The same evaluation for some of the rows only."""
+        """Return the same evaluation for some of the rows only."""
         indices = pa.array(where)
         return Evaluation(len(where), lambda name: self.done[name].take(indices), self.constants)
 
     def array(self, node: tree.Node) -> pa.Array:
-        """The value of a node as an array of the batch's length."""
+        """Return the value of a node as an array of the batch's length."""
         value = self.value(node)
         return full(value, to_arrow(node.type), self.rows) if isinstance(value, pa.Scalar) else value
 
@@ -115,7 +115,7 @@ def _in(run: Evaluation, node: tree.In) -> Value:
     others = [item for item in node.items if not isinstance(item, tree.Constant)]
     for other in others:
         result = pc.or_kleene(result, compare("=", run.array(node.child), run.value(other), node.child.type))
-    # A null value is unknown whatever the list holds.
+    # If the value is null, the result is unknown whatever the list contains.
     return pc.if_else(pc.is_valid(child), result, pa.scalar(None, pa.bool_()))
 
 
@@ -154,7 +154,7 @@ def _concat(run: Evaluation, node: tree.Concat) -> Value:
 
 
 def _case(run: Evaluation, node: tree.Case) -> Value:
-    """Each branch sees only the rows that take it, so a value that is not taken cannot fail."""
+    """Evaluate a case.  Each branch is computed only for the rows that take it, so an unused value cannot fail."""
     rows = run.rows
     if rows == 0:
         return pa.nulls(0, to_arrow(node.type))
@@ -219,7 +219,7 @@ def _branch(run: Evaluation, node: tree.Node, where: np.ndarray[Any, Any]) -> pa
 
 
 def fallible(node: tree.Node) -> bool:
-    """Whether evaluating the node may raise for some row."""
+    """Return whether evaluating the node may raise for some row."""
     for part in tree.walk(node):
         if isinstance(part, tree.Arithmetic) and not (part.type.kind in FLOATS or part.op == "/"):
             return True
@@ -238,7 +238,7 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
     types = [argument.type for argument in node.arguments]
     infinite = any(holds_infinite(value, type) for value, type in zip(values, types, strict=True))
     if function.kernel is not None and not infinite:
-        # A kernel works on at least one array; which argument that is among constants, it says itself.
+        # A kernel needs at least one array.  It raises NotCovered for an argument that has to be constant, so try each.
         forms = [values]
         if all(isinstance(value, pa.Scalar) for value in values):
             forms = [

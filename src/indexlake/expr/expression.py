@@ -17,6 +17,6 @@ def expr(text: str, params: Mapping[str, Any] | Sequence[Any] | None = None) -> 
     """SQL for a new value: ``t.update({"total": il.expr("total * 0.9")}, where="id = 1")``.
 
     In an update it sees the old row, in a merge the old row as ``t`` and the source row as ``s``.  The value is
-    converted to the column's type; what does not fit is an error.
+    converted to the column's type; a value that does not fit is an error.
     """
     return Expression(text, params)

@@ -1,4 +1,4 @@
-"""DuckDB over a batch, for what no Arrow kernel does exactly as DuckDB does: the results are the same by construction.
+"""Evaluates with DuckDB, over a batch, what no Arrow kernel does exactly as DuckDB does; results are then equal.
 
 DuckDB is an optional dependency and is imported on first use.  Each thread has its own connection.
 """
@@ -35,7 +35,7 @@ _local = threading.local()
 
 
 def _forget() -> None:
-    """A connection does not survive a fork."""
+    """Discard connections, which do not survive a fork."""
     global _local
     _local = threading.local()
 
@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def sql_name(type: SqlType) -> str:
-    """The type as DuckDB spells it."""
+    """Return DuckDB's name of the type."""
     return type.spelled(lambda plain: _SQL_NAMES.get(plain.kind) or str(plain), quoted)
 
 
@@ -65,10 +65,10 @@ def _connection(purpose: str) -> Any:
 
 
 def apply(sql: str, values: Sequence[Any], types: Sequence[SqlType], result: SqlType, purpose: str) -> Any:
-    """`sql` with a place `{0}`, `{1}`, … for each value: an array, or a scalar that is the same for all rows.
+    """Evaluate `sql` with the values, arrays or scalars that are the same for all rows, in place of `{0}`, `{1}`, ….
 
-    A scalar if every value is one.  DuckDB sees constants as such: a pattern is compiled once, and an option that has
-    to be constant is.
+    Returns a scalar if every value is one.  DuckDB sees constants as such, so a pattern is compiled once, and options
+    that have to be constant are accepted.
     """
     arrays: list[pa.Array] = []
     operands = []
@@ -87,12 +87,12 @@ def apply(sql: str, values: Sequence[Any], types: Sequence[SqlType], result: Sql
 
 
 def handed_over(array: pa.Array, type: SqlType) -> pa.Array:
-    """An array of the type in which `type` is evaluated, as DuckDB takes it."""
+    """Return an array, in the type in which `type` is evaluated, as DuckDB takes it."""
     return as_uuids(array) if type.kind == "uuid" else array
 
 
 def _literal(value: pa.Scalar, type: SqlType) -> str | None:
-    """SQL text for the constants that DuckDB may ask to be constant: text, whole numbers, booleans, null."""
+    """Return SQL text for constants that DuckDB may require to be constant: text, whole numbers, booleans, null."""
     if not value.is_valid:
         return f"CAST(NULL AS {sql_name(type)})"
     if type.kind == "varchar":
@@ -104,7 +104,7 @@ def _literal(value: pa.Scalar, type: SqlType) -> str | None:
 
 
 def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: str) -> pa.Array:
-    """`sql` over columns a0, a1, … row by row.  The result has the Arrow type of `result`."""
+    """Evaluate `sql` over columns a0, a1, …, row by row.  The result has the Arrow type of `result`."""
     connection = _connection(purpose)
     import duckdb
 
@@ -131,7 +131,7 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what DuckDB says, without its class."""
+    """Return the first line of DuckDB's message, without its class."""
     first = str(error).splitlines()[0]
     _, found, rest = first.partition("Error: ")
     return re.sub(r" when casting from source column a\d+$", "", rest if found else first)

@@ -1,7 +1,7 @@
-"""Parts of an expression without columns become constants, so that pruning, keys and pushdowns see their values.
+"""Turns parts of an expression without columns into constants, so that pruning, keys and pushdowns see their values.
 
-`day >= current_date - interval 7 day` is then a comparison of a column with a constant.  A part that always raises
-stays as it is: it raises when, and only where, a row needs it.
+`day >= current_date - interval 7 day` then compares a column with a constant.  A part that always raises is left alone:
+it raises when, and only when, a row needs it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Computed:
 
 
 def fold(root: tree.Node, slots: list[Slot | Computed], raises: Callable[[tree.Node], bool]) -> tree.Node:
-    """The tree with its largest parts without columns as constants, which are added to `slots`.
+    """Return the tree with its largest column-free parts replaced by constants, which are added to `slots`.
 
-    `raises` says whether a part without columns and parameters has no value.
+    `raises` tells whether evaluating a part without columns and parameters raises an error.
     """
     constant = tree.constant_nodes(root)
 
@@ -47,7 +47,7 @@ def fold(root: tree.Node, slots: list[Slot | Computed], raises: Callable[[tree.N
     done: dict[int, tree.Node] = {}
 
     def once(node: tree.Node) -> tree.Node:
-        if id(node) not in done:  # shared parts stay shared
+        if id(node) not in done:  # so that shared parts stay shared
             done[id(node)] = visit(node)
         return done[id(node)]
 
@@ -55,7 +55,7 @@ def fold(root: tree.Node, slots: list[Slot | Computed], raises: Callable[[tree.N
 
 
 def varies(node: tree.Node, slots: Sequence[Slot | Computed]) -> bool:
-    """Whether the value of a tree without columns depends on parameters or on the moment."""
+    """Return whether the value of a tree without columns depends on parameters or on the moment."""
     return any(
         slots[part.slot].parameter is not None
         for part in tree.walk(node)

@@ -1,6 +1,6 @@
-"""Parameters written as other libraries write them: ``:name``, ``%s``, ``%(name)s``.
+"""Recognises parameters written as in other libraries: ``:name``, ``%s``, ``%(name)s``.
 
-Found only where no SQL has them: after an operator, a parenthesis, a comma or a keyword, outside of quotes.
+Only where they cannot be SQL: after an operator, a parenthesis, a comma or a keyword, outside of quotes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FOREIGN = re.compile(
 
 
 def parameter_hint(text: str) -> str | None:
-    """What to write instead, if the text has such a parameter."""
+    """Return what to write instead if the text has such a parameter, else None."""
     if ":" not in text and "%" not in text:
         return None
     found = _FOREIGN.search(_QUOTED.sub("''", text))

@@ -1,7 +1,7 @@
-"""Geometries: WKB bytes as shapely's objects, and their boxes.
+"""Geometries: WKB bytes as shapely's objects, and their bounding boxes.
 
-Coordinates are planar: a distance is in the units of the coordinates.  A value that is not WKB is an error for whoever
-computes with it; whoever only prunes asks for boxes and learns which values have none.
+Coordinates are planar: a distance is in the units of the coordinates.  A value that is not WKB is an error in
+computations; for pruning, `boxes` reports which values have no box instead.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _SLACK = 2.0**-40
 
 
 class Boxes(NamedTuple):
-    """The boxes of some values; what has no box is empty or, if it cannot be read or has no finite place, unknown."""
+    """The boxes of some values.  Values without one are empty or, if unreadable or without a finite place, unknown."""
 
-    boxes: Floats  # a row of four for each value; NaN where there is none
-    empty: Flags  # null or without a point: no box meets it
+    boxes: Floats  # a row of four numbers for each value; NaN without a box
+    empty: Flags  # null or without a point, so that no box meets it
     unknown: Flags
-    points: Flags  # it is its box
+    points: Flags  # the value is a point, equal to its box
 
 
 def library() -> Any:
-    """Shapely, imported on first use."""
+    """Return shapely, imported on first use."""
     try:
         import shapely
     except ImportError:
@@ -49,7 +49,7 @@ def library() -> Any:
 
 
 def points(coordinates: Floats) -> pa.Array:
-    """Points as WKB, from rows of x and y."""
+    """Return points as WKB, given rows of x and y."""
     made = np.empty(len(coordinates), _POINT)
     made["head"] = np.void(_HEAD)
     made["at"] = coordinates
@@ -59,7 +59,7 @@ def points(coordinates: Floats) -> pa.Array:
 
 
 def coordinates(values: pa.Array) -> Floats | None:
-    """Rows of x and y where all values are points in the usual form of WKB; None if one is anything else."""
+    """Return rows of x and y if all values are points in the usual WKB form, else None."""
     widths = {pa.binary(): np.int32, pa.large_binary(): np.int64}
     if values.null_count or not len(values) or values.type not in widths:
         return None
@@ -73,7 +73,7 @@ def coordinates(values: pa.Array) -> Floats | None:
 
 
 def parsed(values: pa.Array) -> Objects:
-    """The geometries of WKB values, None for null.  Raises ``ExpressionError`` for what is not WKB."""
+    """Return the geometries of WKB values, None for null.  Raises ``ExpressionError`` for values that are not WKB."""
     shapely = library()
     simple = coordinates(values)
     if simple is not None and np.isfinite(simple).all():
@@ -87,24 +87,23 @@ def parsed(values: pa.Array) -> Objects:
 
 
 def geometry(value: bytes) -> Any:
-    """One geometry."""
     return parsed(pa.array([value], pa.binary()))[0]
 
 
 def not_wkb(value: bytes) -> ExpressionError:
     shown = f"{value[:16].hex()}…" if len(value) > 16 else value.hex()
     return ExpressionError(
-        f"a value of {len(value)} bytes (0x{shown}) is not a geometry in WKB; st_geomfromtext() and st_point() make it"
+        f"a value of {len(value)} bytes (0x{shown}) is not a geometry in WKB; st_geomfromtext() and st_point() make one"
     )
 
 
 def _read(values: pa.Array) -> tuple[Objects, Flags]:
-    """The geometries that can be read, and which values cannot."""
+    """Return the geometries that can be read, and a mask of the values that cannot."""
     shapely = library()
     raw = values.to_numpy(zero_copy_only=False)
     try:
         made = shapely.from_wkb(raw, on_invalid="ignore")
-    except NotImplementedError:  # a kind of curve: find out which
+    except NotImplementedError:  # an unsupported kind of curve: find out which values
         made = np.array([_read_one(shapely, value) for value in raw], np.object_)
     bad = shapely.is_missing(made) & values.is_valid().to_numpy(zero_copy_only=False)
     return made, bad
@@ -118,7 +117,7 @@ def _read_one(shapely: Any, value: bytes | None) -> Any:
 
 
 def boxes(values: pa.Array) -> Boxes:
-    """The boxes of WKB values.  Never raises for a value."""
+    """Return the boxes of WKB values.  Never raises because of a value."""
     simple = coordinates(values)
     if simple is not None:
         x, y = simple.T
@@ -139,7 +138,7 @@ def boxes(values: pa.Array) -> Boxes:
 
 
 def box_of(value: bytes) -> Box | None:
-    """The box of one geometry; None if it is empty or is nowhere.  Raises ``ExpressionError`` if it cannot be read."""
+    """Return the box of one geometry, or None if it is empty.  Raises ``ExpressionError`` if it cannot be read."""
     found = geometry(value)
     if found.is_empty:
         return None
@@ -148,7 +147,7 @@ def box_of(value: bytes) -> Box | None:
 
 
 def widened(box: Box, distance: float) -> Box:
-    """All places that may be within a distance of the box, whatever rounding does to the distance."""
+    """Return a box of all places that may be within a distance of the box, allowing for rounding of the distance."""
     reach = distance + (distance + max(map(abs, box))) * _SLACK
     low = [math.nextafter(edge - reach, -math.inf) for edge in box[:2]]
     high = [math.nextafter(edge + reach, math.inf) for edge in box[2:]]

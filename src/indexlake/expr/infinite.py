@@ -1,7 +1,7 @@
 """`infinity` and `-infinity` of dates and timestamps, which SQL orders after and before all others.
 
-They are the greatest integer of the type and its negative, whatever the unit.  Arrow's kernels take them for moments
-like any other, so what computes with them is left to DuckDB.
+They are the greatest integer of the type and its negative, whatever the unit.  Arrow's kernels treat them as ordinary
+moments, so computing with them is left to DuckDB.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MOMENTS = frozenset(_ENDS)
 
 
 def is_infinite(value: Any, type: SqlType) -> bool:
-    """Whether a constant, as the integer that it is, is infinite."""
+    """Return whether a constant, given as an integer, is infinite."""
     end = _ENDS.get(type.kind)
     return end is not None and isinstance(value, int) and abs(value) == end
 
 
 def holds_infinite(value: Any, type: SqlType) -> bool:
-    """Whether an array or scalar holds an infinite moment."""
+    """Return whether an array or scalar holds an infinite moment."""
     end = _ENDS.get(type.kind)
     if end is None:
         return False

@@ -1,8 +1,8 @@
-"""Intervals: months, days and microseconds that stay apart until they meet a date, as in SQL.
+"""Intervals: months, days and microseconds that are kept apart until applied to a date, as in SQL.
 
-Kernels on Arrow's month-day-nano arrays.  Intervals compare by carrying time into days of 24 hours and days into
-months of 30 days; adding to a timestamp moves by months first (a day that the month does not have becomes its last),
-then by days, then by the clock.
+Kernels on Arrow's month-day-nano arrays.  To compare intervals, time is carried into days of 24 hours and days into
+months of 30 days.  Adding to a timestamp moves first by months (a day that the month does not have becomes its last
+day), then by days, then by time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Parts = tuple[Numbers, Numbers, Numbers]  # months, days, microseconds
 
 
 def parts_of(array: pa.Array) -> Parts:
-    """Anything where it is null."""
+    """Return months, days and microseconds; arbitrary where the array is null."""
     data = np.frombuffer(array.buffers()[1], dtype=_DTYPE, count=len(array) + array.offset)[array.offset :]
     months, days = data["months"].astype(np.int64), data["days"].astype(np.int64)
     return months, days, data["nanoseconds"] // 1000
 
 
 def from_parts(parts: Sequence[Numbers], null: Numbers) -> pa.Array:
-    """An array of intervals of months, days and microseconds; where `null` they do not matter."""
+    """Make an array of intervals from months, days and microseconds, which are ignored where `null` is set."""
     kept = ~null
     months, days, microseconds = parts
     for numbers, limit in ((months, _INT32), (days, _INT32), (microseconds, _MICROSECONDS)):
@@ -63,7 +63,7 @@ def from_duration(array: pa.Array) -> pa.Array:
 
 
 def to_duration(array: pa.Array) -> pa.Array:
-    """Only an interval without months has a length."""
+    """Convert to durations; an interval with months has no fixed length and is an error."""
     null = nulls_of(array)
     months, days, microseconds = parts_of(array)
     if np.any((months != 0) & ~null):
@@ -99,7 +99,7 @@ def negate(array: pa.Array) -> pa.Array:
 
 
 def multiply(array: pa.Array, factor: pa.Array) -> pa.Array:
-    """By a whole number."""
+    """Multiply by whole numbers."""
     null = nulls_of(array, factor)
     times = pc.fill_null(factor, 0).to_numpy()
     parts = [np.where(null, 0, part) for part in parts_of(array)]
@@ -109,7 +109,7 @@ def multiply(array: pa.Array, factor: pa.Array) -> pa.Array:
 
 
 def between(left: pa.Array, right: pa.Array) -> pa.Array:
-    """`left - right` of two timestamps (µs): whole days and the rest."""
+    """Return `left - right` of two timestamps (µs) as whole days and the rest."""
     null = nulls_of(left, right)
     counts = pc.fill_null(pc.call_function("subtract_checked", [left.cast(pa.int64()), right.cast(pa.int64())]), 0)
     difference = counts.to_numpy()
@@ -118,11 +118,11 @@ def between(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def shift(moments: pa.Array, array: pa.Array, sign: int) -> pa.Array:
-    """Timestamps (µs) moved by intervals."""
+    """Return timestamps (µs) moved by intervals."""
     null = nulls_of(moments, array)
     counts = np.where(null, 0, pc.fill_null(moments.cast(pa.int64()), 0).to_numpy())
     if np.any(np.abs(counts) >= 2**62):
-        raise NotCovered  # infinity, and years that numpy's calendar does not know
+        raise NotCovered  # infinity, and years outside of NumPy's calendar
     months, days, microseconds = (np.where(null, 0, sign * part) for part in parts_of(array))
     moved = _shift_months(counts, months) if months.any() else counts
     steps = days.astype(np.float64) * DAY + microseconds.astype(np.float64) + moved.astype(np.float64)
@@ -173,7 +173,7 @@ _TERM = re.compile(r"\s*([+-]?\d{1,9})\s*([a-zA-Z]+)\s*", re.ASCII)
 
 
 def parse(text: str) -> tuple[int, int, int]:
-    """`'1 month 2 days'` as months, days and microseconds; `NotCovered` for other spellings."""
+    """Return `'1 month 2 days'` as months, days and microseconds; raises `NotCovered` for other spellings."""
     position, parts = 0, [0, 0, 0]
     while position < len(text):
         match = _TERM.match(text, position)

@@ -1,4 +1,4 @@
-"""`like` and `ilike`: `%` is any text, `_` one character, line breaks included; an escape makes both plain."""
+"""`like` and `ilike`: `%` matches any text, `_` one character, even line breaks; an escape makes both literal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ANY, ONE = "any", "one"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A parsed pattern: plain text, `ANY` and `ONE` in order; `impossible` if nothing can match."""
+    """A parsed pattern: literal text, `ANY` and `ONE` in order; `impossible` if nothing can match."""
 
     parts: tuple[tuple[str, str], ...]  # ("text", …) | ("any", "") | ("one", "")
     impossible: bool = False
 
     @property
     def prefix(self) -> str:
-        """Text that every match starts with."""
+        """The text with which every match starts."""
         return self.parts[0][1] if self.parts and self.parts[0][0] == "text" else ""
 
     @property
@@ -86,7 +86,7 @@ def _quoted(text: str) -> str:
 
 
 def match(values: Any, pattern: Pattern) -> Any:
-    """True/false per value, null where it is null."""
+    """Return whether each value matches, null where it is null."""
     kinds = tuple(kind for kind, _ in pattern.parts)
     if pattern.impossible:
         return pc.if_else(pc.is_valid(values), pa.scalar(False), pa.scalar(None, pa.bool_()))
@@ -102,7 +102,7 @@ def match(values: Any, pattern: Pattern) -> Any:
 
 
 def match_each(values: pa.Array, patterns: pa.Array, escape: str) -> pa.Array:
-    """Every value against the pattern of its own row: one pass per distinct pattern."""
+    """Match every value with the pattern of its own row, in one pass per distinct pattern."""
     encoded = patterns.dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

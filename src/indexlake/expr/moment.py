@@ -1,4 +1,4 @@
-"""The present, as expressions see it: `now()` is the same for a whole statement.
+"""The current time, as expressions see it: `now()` is the same throughout a statement.
 
 An expression fixes the time when it is compiled.  Code that compiles several expressions (the predicate and the
 assignments of an update, the clauses of a merge) does so inside `statement()`, so that all of them see the same time.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class statement:  # noqa: N801 (it reads as a word)
-    """One moment (µs since 1970, UTC) for everything compiled inside; an enclosing statement's, if there is one."""
+    """Fixes one moment (µs since 1970, UTC) for everything compiled inside, or keeps an enclosing statement's."""
 
     def __init__(self, moment: int | None = None) -> None:
         self._given = moment
@@ -38,7 +38,7 @@ class statement:  # noqa: N801 (it reads as a word)
 
 
 def as_statement(function: Callable[P, T]) -> Callable[P, T]:
-    """Each call is a statement."""
+    """Make each call of a function a statement."""
 
     @wraps(function)
     def inner(*args: P.args, **named: P.kwargs) -> T:
@@ -54,7 +54,7 @@ def as_statement(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def present() -> int:
-    """The moment of the enclosing statement, else the clock's."""
+    """Return the moment of the enclosing statement, else the current time."""
     fixed = _moment.get()
     return _clock() if fixed is None else fixed
 

@@ -1,8 +1,8 @@
-"""Which column, and which field inside it, a dotted name means.
+"""Resolves dotted names: which column they mean, and which field inside it.
 
-Names match without regard to case; an exact match goes first.  `a.b.c` is, in this order: the column named "a.b.c",
+Names match case-insensitively; an exact match takes precedence.  `a.b.c` is, in this order: the column named "a.b.c",
 field c of the column "a.b", field b.c of the column "a".  With qualifiers (`t`, `s` of a merge) the columns are named
-"t.a", "s.a"; a name without a qualifier means the only one that has it.
+"t.a", "s.a"; a name without a qualifier means the only side that has it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from indexlake.errors import ExpressionError
 
 
 class Names:
-    """The names of one schema."""
+    """The column names of one schema."""
 
     def __init__(self, schema: pa.Schema, qualifiers: tuple[str, ...] = ()) -> None:
         self.all = schema.names
@@ -25,7 +25,7 @@ class Names:
         self.qualifiers = qualifiers
 
     def find(self, parts: Sequence[str]) -> tuple[str, list[str]]:
-        """The column and the path of fields inside it."""
+        """Return the column, and the path of fields inside it."""
         for length in range(len(parts), 0, -1):
             column = self._column(".".join(parts[:length]))
             if column is not None:
@@ -50,7 +50,7 @@ class Names:
 
 
 def field_place(name: str, names: tuple[str, ...]) -> int | None:
-    """Where in a struct the field of that name is; None if it has none."""
+    """Return the index of the struct field with that name, or None."""
     if name in names:
         return names.index(name)
     folded = [each.lower() for each in names]

@@ -1,7 +1,7 @@
-"""A comparison of a widened value with a constant, said in the narrow type.
+"""Turns a comparison of a widened value with a constant into comparisons in the narrow type.
 
-`cast(x as wide) op c` equals one or two comparisons of `x` itself, because widening keeps the order.  That is
-faster to evaluate, and it is what statistics, keys and pushdowns need: a constant of the column's own type.
+`cast(x as wide) op c` is equivalent to one or two comparisons of `x` itself, because widening preserves the order. That
+is faster to evaluate, and statistics, keys and pushdowns need a constant of the column's own type.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Tests = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """`node` compared with constants of its own type: all of the tests if `every`, else any of them.
+    """Comparisons of `node` with constants of its own type: all of the tests if `every`, else any of them.
 
-    Without tests the comparison is `every` for each value, and unknown for null.
+    Without tests, the comparison is `every` for each value, and unknown for null.
     """
 
     node: tree.Node
@@ -49,7 +49,7 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The constants that `node` may equal, in its own type and none of them null; `null`: one more is null."""
+    """The constants that `node` may equal, in its own type and without nulls; `null`: there was a null as well."""
 
     node: tree.Node
     values: list[Any]
@@ -63,7 +63,7 @@ class Members:
 
 
 def members(child: tree.Node, values: list[Any]) -> Members:
-    """The constants of an `in` list, in the type of the value under a widening cast where that is possible."""
+    """Return the constants of an `in` list, converted to the type under a widening cast where possible."""
     present = [value for value in values if value is not None]
     null = len(present) < len(values)
     if not isinstance(child, tree.Cast) or child.lenient:
@@ -79,7 +79,7 @@ def members(child: tree.Node, values: list[Any]) -> Members:
 
 
 def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:
-    """The comparison turned so that the constant is on the right; None if there is none."""
+    """Return the comparison turned so that the constant is on the right, or None if there is no constant."""
     if isinstance(node.right, tree.Constant):
         return node.left, node.op, node.right
     if isinstance(node.left, tree.Constant):
@@ -88,7 +88,7 @@ def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:
 
 
 def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
-    """The comparison without the casts around its left side; None if it cannot be said so."""
+    """Return the comparison without the casts around its left side, or None if there is no equivalent."""
     if not isinstance(widened, tree.Cast) or widened.lenient or value is None or is_infinite(value, widened.type):
         return None
     bounds = _preimage(widened.child.type, widened.type, value)
@@ -104,7 +104,7 @@ def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
 
 
 def bounds_tests(op: str, low: Any, high: Any) -> tuple[Tests, bool]:
-    """`low` is the least value whose image is >= c, `high` the greatest whose image is <= c; None: no such value."""
+    """Return tests for `op c`, given the least value whose image is >= c and the greatest whose image is <= c."""
     if op not in ("=", "<>"):
         bound = low if op in ("<", ">=") else high
         return ((), op in ("<", ">")) if bound is None else (((op, bound),), True)
@@ -157,7 +157,7 @@ def _domain(source: SqlType) -> tuple[int, int] | None:
 
 
 def _factor(source: SqlType, target: SqlType) -> int | None:
-    """By what the stored integer grows in the cast; None if the cast is not a plain multiplication."""
+    """Return the factor by which the cast multiplies the stored integer, or None if it does more than that."""
     if source.kind in INTEGERS and target.kind in INTEGERS:
         (low, high), (least, most) = INT_RANGE[source.kind], INT_RANGE[target.kind]
         return 1 if least <= low and high <= most else None
@@ -165,7 +165,7 @@ def _factor(source: SqlType, target: SqlType) -> int | None:
         shape = decimal_shape(source)
         if shape is None or target.scale < shape[1]:
             return None
-        # A decimal that may be too small for the value is a cast that may fail, which must not be left out.
+        # A cast to a decimal that may be too small for the value can fail, so it must not be left out.
         roomy = target.width - target.scale >= shape[0] - shape[1] or target.width == MAX_WIDTH
         return int(10 ** (target.scale - shape[1])) if roomy else None
     if source.kind == "date" and target.kind in TIMESTAMPS:
@@ -187,7 +187,7 @@ def _float_bounds(value: float) -> tuple[float | None, float | None]:
 
 
 def _rounded_bounds(value: float, kind: str, low: int, high: int) -> tuple[int | None, int | None]:
-    """Integers near a float: many of them may round to the same float."""
+    """Return the bounds of integers compared with a float; many of them may round to the same float."""
     if math.isnan(value):
         return None, high
     image = float if kind == "double" else as_float32

@@ -1,4 +1,4 @@
-"""Which version of an operator fits its operands: DuckDB's overloads and the types of decimal results."""
+"""Chooses the version of an operator that fits its operands: DuckDB's overloads and the types of decimal results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from indexlake.expr.sqltype import (
     SqlType,
 )
 
-DECIMAL = SqlType("decimal")  # of a width and scale that the operands decide
+DECIMAL = SqlType("decimal")  # width and scale depend on the operands
 INTEGER_TYPES = (
     *(SqlType("int8"), SqlType("int16"), INT32, INT64, HUGEINT),
     *(SqlType("uint8"), SqlType("uint16"), SqlType("uint32"), SqlType("uint64")),
@@ -36,7 +36,7 @@ def _same(types: tuple[SqlType, ...]) -> list[Signature]:
 
 _MOMENTS = (TIMESTAMP, TIMESTAMPTZ)
 _SPANS = (INTERVAL, DURATION)
-# A span moves a point in time; of a date it makes a timestamp.
+# An interval or duration moves a point in time; added to a date it gives a timestamp.
 _SHIFTS: list[Signature] = [
     *(((DATE, span), TIMESTAMP) for span in _SPANS),
     *(((moment, span), moment) for moment in _MOMENTS for span in _SPANS),
@@ -76,7 +76,7 @@ NEGATION: list[Signature] = [((type,), type) for type in (*NUMBERS, *_SPANS)]
 
 
 def choose(signatures: list[Signature], operands: tuple[SqlType, ...]) -> Signature | None:
-    """The cheapest signature that the operands convert to; None if none fits or two fit equally well."""
+    """Return the cheapest signature that the operands convert to, or None if none fits or two fit equally well."""
     best: list[Signature] = []
     lowest: int | None = None
     for signature in signatures:
@@ -97,7 +97,7 @@ def choose(signatures: list[Signature], operands: tuple[SqlType, ...]) -> Signat
 
 
 def arithmetic(op: str, left: SqlType, right: SqlType) -> tuple[SqlType, SqlType, SqlType] | None:
-    """Types of both operands and of the result of an operator; None if it is not defined for them."""
+    """Return the types of both operands and the result of an operator, or None if it is not defined for them."""
     chosen = choose(_OPERATORS[op], (left, right))
     if chosen is None:
         return None

@@ -1,6 +1,6 @@
-"""SQL text in DuckDB's dialect to a syntax tree, once per text.
+"""Parses SQL text in DuckDB's dialect into a syntax tree, once per text.
 
-sqlglot does the parsing and is imported on first use.  The tree is read by the binder and never changed.
+sqlglot does the parsing and is imported on first use.  The binder reads the tree and never changes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_PARSED = 512
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A text, its syntax tree and the parameters it names: 1-based positions or names."""
+    """A text, its syntax tree and the parameters it uses: 1-based positions or names."""
 
     text: str
     tree: Any
@@ -32,11 +32,11 @@ _lock = threading.Lock()
 
 
 def parse(text: str) -> Parsed:
-    """The syntax tree of one scalar expression.  Statements, several expressions or none are refused."""
+    """Return the syntax tree of one scalar expression.  Statements, and none or several expressions, are refused."""
     found = _parsed.get(text) if isinstance(text, str) else None
     if found is not None:
         return found
-    with _lock:  # also because sqlglot shows a dialect to other threads while it still loads it
+    with _lock:  # also because other threads would see a dialect while sqlglot is still loading it
         made = _parse(text)
         while len(_parsed) >= MAX_PARSED:
             del _parsed[next(iter(_parsed))]
@@ -59,13 +59,13 @@ def _parse(text: str) -> Parsed:
 
     try:
         tree = sqlglot.parse_one(text, read=expression_dialect(), into=exp.Condition)
-    except Exception as error:  # of the parser, whatever it is
+    except Exception as error:  # whatever the parser raises
         raise ExpressionError(_syntax_message(text, error), text=text) from None
     if isinstance(tree, exp.Block):
-        raise ExpressionError(f"`{text}` holds several expressions; give one", text=text)
-    # sqlglot lets some operators pass that lack an operand.
+        raise ExpressionError(f"`{text}` contains several expressions; give one", text=text)
+    # sqlglot accepts some operators that lack an operand.
     if any(node.this is None or node.expression is None for node in tree.find_all(exp.Binary)):
-        raise ExpressionError(f"cannot parse `{text}`: an operator has nothing on one of its sides", text=text)
+        raise ExpressionError(f"cannot parse `{text}`: an operator lacks an operand", text=text)
     return Parsed(text, tree, *_parameters(tree))
 
 
@@ -86,9 +86,9 @@ def _syntax_message(text: str, error: Exception) -> str:
 
 
 def _plain(description: str) -> str:
-    """What the parser says, without the names of its own classes."""
+    """Return the parser's description without the names of its classes."""
     if description.startswith("Required keyword:"):
-        return "an operator has nothing on one of its sides"
+        return "an operator lacks an operand"
     if description.startswith("Invalid expression"):
         return "unexpected text"
     if expected := re.fullmatch(r"Expect(?:ing|ed) (\S+)", description):
@@ -113,7 +113,7 @@ def _parameters(tree: Any) -> tuple[tuple[int | str, ...], dict[int, int]]:
 
 
 def placeholder_key(node: Any) -> int | str | None:
-    """1-based position or name of a placeholder, None for `?`."""
+    """Return the 1-based position or the name of a placeholder, or None for `?`."""
     if node.this is None:
         return None
     name = str(node.name)

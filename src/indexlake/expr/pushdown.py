@@ -1,8 +1,8 @@
-"""Necessary conditions in the filter languages of file formats.
+"""Translates necessary conditions into the filter languages of file formats.
 
-A pushdown drops only rows (or row groups) for which the predicate is not true.  It says whether it is exact: then
-what is left needs no recheck.  What a format cannot say is left out.  Vortex orders floats by IEEE's total order
-(negative NaN first, -0.0 before 0.0) and knows times as integers; Parquet's statistics know nothing of NaN.
+A pushdown drops only rows (or row groups) for which the predicate is not true.  It says whether it is exact, in which
+case the remaining rows need no recheck.  What a format cannot express is left out.  Vortex orders floats by IEEE's
+total order (negative NaN first, -0.0 before 0.0) and stores times as integers; Parquet's statistics ignore NaN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pushed(NamedTuple):
 
 
 class Dialect(Protocol):
-    """How a format says a test of one column, and combines such tests."""
+    """How a format expresses a test of one column, and combines such tests."""
 
     def column(self, test: ColumnTest, type: pa.DataType) -> Pushed | None: ...
     def all(self, parts: list[Any]) -> Any: ...
@@ -41,7 +41,7 @@ class Dialect(Protocol):
 
 
 def push(condition: Condition, schema: pa.Schema, dialect: Dialect) -> tuple[Any, bool] | None:
-    """The condition in the format's language; None if nothing of it can be said."""
+    """Return the condition in the format's language, or None if no part of it can be expressed."""
     if condition.test == ALWAYS:
         return None
     pushed = _push(condition.test, schema, dialect)
@@ -66,7 +66,7 @@ def _push(test: Test, schema: pa.Schema, dialect: Dialect) -> Pushed | None:
 
 
 def _alternatives(test: ColumnTest, type: pa.DataType, dialect: Dialect) -> Pushed | None:
-    """`in` as equalities; too many of them as the range they lie in."""
+    """Express `in` as equalities, or as the range they are in if there are too many."""
     many = len(test.values) > MAX_ALTERNATIVES
     if many and any(value != value for value in test.values):
         return None
@@ -162,7 +162,7 @@ class VortexDialect:
 
 
 class ArrowDialect:
-    """Arrow dataset filters, as Parquet readers take them."""
+    """Arrow dataset filters, which Parquet readers take."""
 
     def all(self, parts: list[Any]) -> Any:
         return reduce(operator.and_, parts)
@@ -186,9 +186,9 @@ class ArrowDialect:
         return Pushed(COMPARED[test.op](field, pa.scalar(value, type)), True)
 
     def _float(self, field: Any, op: str, value: float, type: pa.DataType) -> Pushed | None:
-        """Never exact, and nothing that NaN satisfies: statistics leave NaN out.
+        """Return a filter that is never exact, and None for tests that NaN satisfies: statistics ignore NaN.
 
-        Of a row group whose numbers are all the same, Arrow takes every row to be that number.
+        If all numbers of a row group are the same, Arrow assumes that every row has that number.
         """
         if op in (">", ">=") or (op == "=" and math.isnan(value)):
             return None

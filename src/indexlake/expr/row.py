@@ -1,8 +1,8 @@
-"""The scalar path: an expression compiled to Python functions over one row, for work on single rows.
+"""The scalar path: an expression compiled to Python functions of one row, for work on single rows.
 
-The same semantics as the Arrow evaluator, on the Python values that Arrow's `as_py()` gives.  Types and operators
-that Python does not do exactly raise `NotCovered`, when compiling or at run time; the caller then evaluates a batch
-of one row instead.
+It has the same semantics as the Arrow evaluator, on the Python values that Arrow's `as_py()` returns.  Types and
+operators that Python does not handle exactly raise `NotCovered`, when compiling or at run time; the caller then
+evaluates a batch of one row instead.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Function = Callable[[Row, Any], Any]  # (row, constants) -> value
 _EPOCH = dt.datetime(1970, 1, 1)
 _COVERED = INTEGERS | FLOATS | {"bool", "varchar", "blob", "date", "decimal", "uuid"}
 _COVERED |= {"timestamp_s", "timestamp_ms", "timestamp", "timestamptz"}
-_CONTAINERS = {"list", "struct", "map"}  # whose parts may be covered
+_CONTAINERS = {"list", "struct", "map"}  # their parts may be covered
 _CARRIERS = (tree.Column, tree.Constant, tree.Field, tree.Call)
 
 
 class RowPlan:
-    """The compiled function of a tree, and how to make its constants from those of a Bound."""
+    """The compiled function of a tree, and how to derive its constants from those of a Bound."""
 
     def __init__(self, root: tree.Node, types: list[SqlType]) -> None:
         self.types = types
         self.sets: list[tuple[str, Any]] = []
         function = self._compile(root)
-        # Arrow has no integer of 128 bits: a value of it is a decimal.
+        # Arrow has no 128-bit integer, so such a value is a decimal.
         self.function = _strict(function, decimal.Decimal) if root.type.kind == "hugeint" else function
 
     def constants(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -69,7 +69,7 @@ class RowPlan:
 
 
 def _strict(child: Function, apply: Callable[[Any], Any]) -> Function:
-    """Null for null."""
+    """Apply a function to a value, returning null for null."""
 
     def applied(row: Row, k: Any) -> Any:
         value = child(row, k)
@@ -79,7 +79,7 @@ def _strict(child: Function, apply: Callable[[Any], Any]) -> Function:
 
 
 def _strict_pair(left: Function, right: Function, apply: Callable[[Any, Any], Any]) -> Function:
-    """Null where one of them is null."""
+    """Apply a function to two values, returning null if either is null."""
 
     def applied(row: Row, k: Any) -> Any:
         a, b = left(row, k), right(row, k)
@@ -89,7 +89,7 @@ def _strict_pair(left: Function, right: Function, apply: Callable[[Any, Any], An
 
 
 def natural_value(value: Any, type: SqlType) -> Any:
-    """A constant as the Python value that `as_py()` would give."""
+    """Return a constant as the Python value that `as_py()` would give."""
     if value is None:
         return None
     kind = type.kind
@@ -112,7 +112,7 @@ def natural_value(value: Any, type: SqlType) -> Any:
 
 def _column(plan: RowPlan, node: tree.Column) -> Function:
     name = node.name
-    if node.type.kind == "hugeint":  # a decimal in the row, whose arithmetic would round
+    if node.type.kind == "hugeint":  # it is a decimal in the row, whose arithmetic would round
         return _strict(lambda row, k: row[name], int)
     return lambda row, k: row[name]
 
@@ -226,7 +226,7 @@ def _not(plan: RowPlan, node: tree.Not) -> Function:
 
 
 def _is_null(plan: RowPlan, node: tree.IsNull) -> Function:
-    if isinstance(node.child, tree.Column):  # of any type
+    if isinstance(node.child, tree.Column):  # possible for a column of any type
         name = node.child.name
         return lambda row, k: row[name] is None
     child = plan._compile(node.child)
@@ -265,7 +265,7 @@ def _like(plan: RowPlan, node: tree.Like) -> Function:
             return None
         if insensitive:
             if not (a.isascii() and b.isascii()):
-                raise NotCovered  # Python's case mapping is not DuckDB's
+                raise NotCovered  # Python's case mapping differs from DuckDB's
             a, b, c = a.lower(), b.lower(), c.lower()
         parsed = like.parse_pattern(b, c)
         return not parsed.impossible and like.python_regex(parsed).match(a) is not None

@@ -1,6 +1,6 @@
 """Arithmetic and casts of the scalar path: DuckDB's results on Python numbers, dates and decimals.
 
-What Python does not do exactly the same way raises `NotCovered` when the function is asked for.
+For operations that Python does not do in exactly the same way, asking for the function raises `NotCovered`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _FLOAT_OPS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def operation(op: str, type: SqlType) -> Callable[[Any, Any], Any]:
-    """An arithmetic operator whose operands and result are of one type."""
+    """Return an arithmetic operator whose operands and result have the same type."""
     if type.kind == "double":
         return _FLOAT_OPS[op]
     if type.kind in INTEGERS:

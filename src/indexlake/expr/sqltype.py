@@ -1,8 +1,8 @@
 """SQL types of expressions.
 
-Arrow columns are seen through a small set of SQL types; literals carry their own types (an integer literal
-adapts to the other operand, a string literal to anything).  Durations are counts of time, as Arrow stores them;
-intervals have months, days and microseconds, as in SQL.  Both are DuckDB's INTERVAL.
+Arrow columns are mapped to a small set of SQL types; literals have types of their own (an integer literal adapts to the
+other operand, a string literal to anything).  Durations are counts of time, as Arrow stores them; intervals have
+months, days and microseconds, as in SQL.  Both are DuckDB's INTERVAL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SqlType:
         return self.spelled(_name, lambda field: field if field.isidentifier() else quoted(field))
 
     def spelled(self, name: Callable[[SqlType], str], field: Callable[[str], str]) -> str:
-        """The type in SQL, with `name` for the types that have no parts and `field` for the fields of structs."""
+        """Return the type in SQL, with `name` spelling the types without parts and `field` the fields of structs."""
         parts = [part.spelled(name, field) for part in self.parts]
         if self.kind == "list":
             return f"{parts[0]}[]"
@@ -135,7 +135,7 @@ DURATIONS = frozenset({"duration", "duration_ns"})
 INTERVALS = DURATIONS | {"interval"}
 NESTED_KINDS = frozenset({"list", "array", "struct", "map"})
 
-_PLAIN: dict[str, pa.DataType] = {  # no other Arrow type has their ids
+_PLAIN: dict[str, pa.DataType] = {  # each is the only Arrow type with its id
     "null": pa.null(),
     "bool": pa.bool_(),
     "int8": pa.int8(),
@@ -179,7 +179,7 @@ PER_SECOND: dict[str, int] = {kind: PER_UNIT[type.unit] for kind, type in _COUNT
 
 @lru_cache(maxsize=1024)
 def to_arrow(type: SqlType) -> pa.DataType:
-    """The Arrow type that values of an SQL type have while they are evaluated."""
+    """Return the Arrow type of values of an SQL type during evaluation."""
     if type.kind == "decimal":
         return (
             pa.decimal128(type.width, type.scale) if type.width <= MAX_WIDTH else pa.decimal256(type.width, type.scale)
@@ -211,7 +211,7 @@ _FIXED_IDS: dict[int, str] = {
 
 @lru_cache(maxsize=1024)
 def from_arrow(type: pa.DataType) -> SqlType:
-    """How SQL sees an Arrow type; what SQL does not know is `NESTED`: only `is null` works on it."""
+    """Return the SQL type of an Arrow type; types unknown to SQL are `NESTED`, and support only `is null`."""
     kind = _FIXED_IDS.get(type.id)
     if kind is not None:
         return SqlType(kind)
@@ -236,7 +236,7 @@ def from_arrow(type: pa.DataType) -> SqlType:
 
 
 def of_column(field: Any) -> SqlType:
-    """How SQL sees a column, from its Arrow field or from that of a table."""
+    """Return the SQL type of a column, given its Arrow field or its table field."""
     return HUGEINT if is_hugeint(field) else from_arrow(field.type)
 
 
@@ -265,7 +265,7 @@ def int_literal(value: int) -> SqlType:
 
 
 def literal_type(value: int) -> SqlType:
-    """The type an integer literal has when nothing else asks for another (2147483648 is BIGINT, so is its negative)."""
+    """Return the type of an integer literal that nothing else determines (2147483648 is BIGINT, so is its negative)."""
     if -(2**31) < value < 2**31:
         return INT32
     if -(2**63) <= value < 2**63:
@@ -274,7 +274,7 @@ def literal_type(value: int) -> SqlType:
 
 
 def normal(type: SqlType) -> SqlType:
-    """The type of a value once no other operand can shape its literal."""
+    """Return the type of a value when no other operand determines the type of its literal."""
     if type.kind == "string_literal":
         return VARCHAR
     if type.literal is not None:

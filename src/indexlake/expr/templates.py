@@ -1,4 +1,4 @@
-"""The text of a rule, with its columns found: what a user writes becomes a ``Template`` over the columns of a table."""
+"""Rules of tables: turns the text that a user writes into a ``Template`` over the columns of a table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from indexlake.schema.lineage import line
 from indexlake.schema.rules import Template
 
 VOLATILE = ("random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7")
-"""Functions that give another value for every row: they may stand in defaults."""
+"""Functions that give a different value for every row; allowed in defaults."""
 NEXT = "nextval"
-"""So does the next number of a sequence."""
+"""As does the next number of a sequence."""
 
 
 def template_of(text: str, fields: Sequence[Field]) -> Template:
-    """The text with the columns of a table by their numbers.  What is no column stays as it is written."""
+    """Return the text with columns replaced by their numbers.  Anything that is not a column stays as written."""
     from sqlglot import exp
 
     parsed = parse(text)
     if parsed.parameters:
-        raise ExpressionError(f"a rule of a table is stored and has no parameters: write the value (in `{text}`)")
+        raise ExpressionError(f"a table rule is stored, so it cannot have parameters: write the value (in `{text}`)")
     by_name = {f.name.lower(): root_of(f) for f in fields}
     places: dict[int, tuple[int, int]] = {}
     for column in parsed.tree.find_all(exp.Column):
@@ -50,12 +50,12 @@ def root_of(f: Field) -> int:
 
 
 def written(template: Template, schema: TableSchema) -> str:
-    """The text with the names that the columns have in a schema."""
+    """Return the text with the names that the columns have in a schema."""
     return template.written(lambda number: quoted(schema.by_root[number].name))
 
 
 def shown(template: Template, schema: TableSchema) -> str:
-    """As a user would write it."""
+    """Return the text as a user would write it."""
 
     def name(number: int) -> str:
         found = schema.by_root[number].name
@@ -65,7 +65,7 @@ def shown(template: Template, schema: TableSchema) -> str:
 
 
 def check_rules(schema: TableSchema) -> None:
-    """Refuse what cannot be computed over these columns."""
+    """Refuse rules that cannot be computed over these columns."""
     for check in schema.checks:
         with_rule(f"Check {check.name!r}", lambda check=check: _check_condition(check.condition, schema))  # type: ignore[misc]
     for f in schema.fields:
@@ -76,7 +76,7 @@ def check_rules(schema: TableSchema) -> None:
 
 
 def with_rule(what: str, then: Callable[[], object]) -> None:
-    """Errors of an expression become errors of the rule that it is part of."""
+    """Turn errors of an expression into errors of the rule that it belongs to."""
     try:
         then()
     except KeyError:
@@ -90,7 +90,7 @@ def _check_condition(condition: Template, schema: TableSchema) -> None:
     _refuse_changing(text)
     bound = compile(text, schema.arrow)
     if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
-        raise ExpressionError(f"a check is a condition, and this is of type {bound.type} (in `{text}`)")
+        raise ExpressionError(f"a check must be a condition, but this is of type {bound.type} (in `{text}`)")
 
 
 def _check_generated(f: Field, schema: TableSchema) -> None:
@@ -99,9 +99,9 @@ def _check_generated(f: Field, schema: TableSchema) -> None:
     for number in f.generated.columns:
         if schema.by_root[number].generated is not None:
             name = schema.by_root[number].name
-            raise ExpressionError(f"{name!r} is generated itself: write what it is computed from (in `{text}`)")
+            raise ExpressionError(f"{name!r} is generated itself: use the columns behind it (in `{text}`)")
     if f.default is not None or f.default_sql is not None:
-        raise ExpressionError("a column is generated or has a default, not both")
+        raise ExpressionError("a column cannot both be generated and have a default")
     if f.field_id in schema.primary_key:
         raise ExpressionError("a column of the primary key cannot be generated")
     _refuse_changing(text)
@@ -109,7 +109,7 @@ def _check_generated(f: Field, schema: TableSchema) -> None:
 
 
 def _refuse_changing(text: str) -> None:
-    """Rules give the same for the same row, whenever they are computed."""
+    """Refuse rules that do not give the same result for the same row at any time."""
     if calls(text):
         name = calls(text)[0][2].partition(" ")[0]
         raise ExpressionError(f"{name}() gives a different value each time (in `{text}`)")
@@ -130,9 +130,9 @@ def compiles_to_moment(text: str) -> bool:
 
 @lru_cache(256)
 def calls(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Where a text calls functions that give another value for every row: start, end, name.
+    """Find calls of functions that give a different value for every row: start, end, name.
 
-    The name of ``nextval`` has that of the sequence behind it.
+    For ``nextval`` the name includes that of the sequence.
     """
     from sqlglot.dialects.duckdb import DuckDB
 
@@ -149,9 +149,9 @@ def calls(text: str) -> tuple[tuple[int, int, str], ...]:
 
 @lru_cache(256)
 def default_parts(text: str, target: object) -> tuple[str, pa.Schema, tuple[str, ...]]:
-    """A default as an expression over the values that its calls give: its text, the columns, and which calls.
+    """Split a default into an expression over the values of its calls, the columns with these values, and the calls.
 
-    Refuses what cannot be computed.
+    Raises an error if it cannot be computed.
     """
     found = calls(text)
     kinds = {"random": pa.float64(), NEXT: pa.int64()}

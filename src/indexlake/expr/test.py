@@ -1,8 +1,8 @@
-"""Necessary conditions: what a row must satisfy for a predicate to be true of it.
+"""Necessary conditions: what a row must satisfy for a predicate to be true.
 
-A tree of tests of single columns against constants of the column's own type.  Whoever prunes with it (statistics,
-SQL prefilters, key look-ups, index probes) may drop rows that fail it and must recheck the others.  Floats compare
-as in SQL here: NaN equals itself and is the greatest, -0.0 equals 0.0.
+A tree of tests of single columns against constants of the column's own type.  Code that prunes with it (statistics, SQL
+prefilters, key look-ups, index probes) may drop rows that fail it and must recheck the others.  Floats compare as in
+SQL: NaN equals itself and is the greatest, -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">=", "in", "is null", "is not null", "contains", "meets"]
-"""``contains``: a list holds the value.  ``meets``: the bounding box of a geometry (WKB) meets the box of the four
-values, (min x, min y, max x, max y).  Only indexes know these two; to everybody else they say that the column is not
-null.
-"""
+"""``contains``: a list contains the value.  ``meets``: the bounding box of a geometry (WKB) meets the box given by four
+values, (min x, min y, max x, max y).  Only indexes understand these two; otherwise they just mean that the column is
+not null."""
 
 INDEX_OPS = ("contains", "meets")
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnTest:
-    """One column against constants.  `values` are valid for the column's Arrow type: counts for times."""
+    """A test of one column against constants.  `values` are valid for the column's Arrow type: counts for times."""
 
     column: str
     op: Op
@@ -30,14 +29,14 @@ class ColumnTest:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Every child holds.  Without children: always true."""
+    """All children hold.  Without children: always true."""
 
     children: tuple[Test, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Any_:  # noqa: N801 (`Any` is taken)
-    """Some child holds.  Without children: never true."""
+    """At least one child holds.  Without children: never true."""
 
     children: tuple[Test, ...]
 
@@ -49,22 +48,22 @@ NEVER = Any_(())
 
 
 def all_of(tests: list[Test]) -> Test:
-    """The conjunction, flat and without what is always true."""
+    """Return the flattened conjunction, without tests that are always true."""
     return _flat(All, tests, NEVER)
 
 
 def any_of(tests: list[Test]) -> Test:
-    """The disjunction, flat and without what is never true."""
+    """Return the flattened disjunction, without tests that are never true."""
     return _flat(Any_, tests, ALWAYS)
 
 
 def columns_of(test: Test) -> set[str]:
-    """The columns that it names."""
+    """Return the names of the columns in the test."""
     return {test.column} if isinstance(test, ColumnTest) else set().union(*map(columns_of, test.children))
 
 
 def conjuncts(test: Test) -> list[Test]:
-    """What all has to hold, each by itself."""
+    """Return the tests that all have to hold, one by one."""
     if isinstance(test, All) or (isinstance(test, Any_) and len(test.children) == 1):
         return [part for child in test.children for part in conjuncts(child)]
     return [test]

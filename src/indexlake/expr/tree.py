@@ -1,7 +1,7 @@
-"""The typed tree of a bound expression: immutable nodes, every one with its SQL type.
+"""The typed tree of a bound expression: immutable nodes, each with its SQL type.
 
-Operands of a node already have the types that the node computes in (the binder adds the casts), so evaluators
-need no type rules.  Constants are numbered: their values belong to one `Bound`, the tree to all of them.
+The operands of a node already have the types in which the node computes (the binder adds the casts), so evaluators need
+no type rules.  Constants are numbered: their values belong to one `Bound`, the tree is shared by all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from indexlake.expr.sqltype import BOOL, VARCHAR, SqlType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """Base of all nodes; compared by identity.  `type` is that of the value, a field where the node carries it."""
+    """Base of all nodes; compared by identity.  `type` is the type of the value, a field in nodes that store it."""
 
     if TYPE_CHECKING:
 
@@ -46,7 +46,7 @@ class Column(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Node):
-    """A value known when the parameters are: `slot` numbers it."""
+    """A value that is known once the parameters are; `slot` is its number."""
 
     slot: int
     type: SqlType
@@ -120,7 +120,7 @@ class IsTruth(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class In(Predicate):
-    """`child in (items)`, unknown where a null among the items may be the match."""
+    """`child in (items)`; unknown if only a null among the items could match."""
 
     child: Node
     items: tuple[Node, ...]
@@ -128,7 +128,7 @@ class In(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InList(Predicate):
-    """`child in $list`: DuckDB looks for the value among the elements; nulls among them never match."""
+    """`child in $list`: DuckDB searches the value among the elements; nulls among them never match."""
 
     child: Node
     items: ConstantList
@@ -178,8 +178,6 @@ class Case(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field(Node):
-    """One field of a struct."""
-
     child: Node
     name: str
     type: SqlType
@@ -187,7 +185,7 @@ class Field(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct(Node):
-    """A struct of its fields' values."""
+    """A struct made of the values of its fields."""
 
     values: tuple[Node, ...]
     type: SqlType
@@ -195,7 +193,7 @@ class Struct(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Node):
-    """A function of the table in functions/."""
+    """A call of one of the functions in functions/."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -209,7 +207,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def constant_nodes(root: Node) -> frozenset[int]:
-    """The ids of all nodes of a tree under which there is no column."""
+    """Return the ids of all nodes of a tree that have no column below them."""
     found: set[int] = set()
 
     def visit(node: Node) -> bool:
@@ -224,7 +222,7 @@ def constant_nodes(root: Node) -> frozenset[int]:
 
 
 def changed(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node with other children; itself if they stay the same."""
+    """Return the node with changed children, or the node itself if none has changed."""
     given = node.fields()
     made = {name: _changed(value, change) for name, value in given.items()}
     return node if all(made[name] is value for name, value in given.items()) else replace(node, **made)
@@ -240,7 +238,7 @@ def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:
-    """The same tree with other column names."""
+    """Return the tree with other column names."""
     if isinstance(node, Column):
         return Column(names.get(node.name, node.name), node.type)
     return changed(node, lambda child: renamed(child, names))

@@ -35,7 +35,7 @@ _TYPES = {
 
 
 def type_of(syntax: Any, fail: Callable[[str], NoReturn]) -> SqlType:
-    """The type that a piece of syntax names; `fail` takes what is wrong with it."""
+    """Return the type that a piece of syntax names; `fail` is called with the problem if it names none."""
     name = syntax.this.name.lower() if hasattr(syntax.this, "name") else str(syntax.this).lower()
     if name == "decimal":
         digits = [part.name for part in syntax.expressions] or ["18", "3"]

@@ -1,8 +1,8 @@
-"""The events that a running feed still has ahead of it: those already known, and the blocks that are currently open.
+"""The events that a running feed still has ahead of it: those already known, and those of blocks currently open.
 
-A block whose events are only in its file is opened when the feed reaches the first commit that it may concern, and
-closed after the last.  If the open blocks hold too many events, they keep only those of the next commits and are
-opened again later: memory stays bounded, however far back the rows of a block reach.
+A block whose events are only in its file is opened when the feed reaches the first commit that may concern it, and
+closed after the last. If the open blocks hold too many events, they keep only those of the next commits and are opened
+again later: memory stays bounded, however far back the rows of a block reach.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from indexlake.feed.plan import FeedPlan
 _first = attrgetter("first")
 
 MOST_LISTED = 4_000_000
-"""Events that open blocks may hold together, at 24 bytes each."""
+"""How many events open blocks may hold together, at 24 bytes each."""
 
 NONE = int(np.iinfo(np.int64).max)
-"""No commit has such a number."""
+"""Greater than every commit number: there is no such commit."""
 
 
 class Active:
-    """Moves forward only: ``advance`` says up to which commit all events are at hand."""
+    """Moves forward only: ``advance`` tells up to which commit all events are available."""
 
     def __init__(self, plan: FeedPlan) -> None:
         self._until = plan.until
@@ -35,7 +35,7 @@ class Active:
         self._tally = Tally(plan.known)
         self._waiting = sorted(plan.unread, key=_first)
         self._open: list[_Opened] = []
-        self._cut = plan.until  # open blocks hold what happened up to here
+        self._cut = plan.until  # open blocks hold the events up to this commit
 
     def event_sets(self) -> Iterator[EventSet]:
         yield from self._known
@@ -43,7 +43,7 @@ class Active:
             yield from opened.event_sets
 
     def advance(self, at: int) -> int:
-        """Everything up to ``at`` is done.  Returns the commit up to which windows may reach now."""
+        """Drop events up to the commit ``at``; return the commit up to which windows may reach now."""
         self._known = [s for s in self._known if s.last > at]
         self._open = [opened for opened in self._open if opened.tally.last > at]
         if at >= self._cut:
@@ -58,29 +58,29 @@ class Active:
         return min(self._cut, self._waiting[0].first - 1 if self._waiting else self._until)
 
     def _shorten(self, at: int) -> None:
-        """Hold fewer events: only those of the commits up to an earlier one."""
+        """Keep only the events up to an earlier commit, so that open blocks hold fewer."""
         snapshots = np.sort(np.concatenate([s.snapshots for opened in self._open for s in opened.event_sets]))
         cut = max(at + 1, int(snapshots[MOST_LISTED // 2]) - 1)
         if cut >= self._cut:
-            return  # they are of one commit
+            return  # they all belong to one commit
         self._cut = cut
-        there = {id(opened.block.rows) for opened in self._open}
-        self._waiting = [block for block in self._waiting if id(block.rows) not in there]
+        open_rows = {id(opened.block.rows) for opened in self._open}
+        self._waiting = [block for block in self._waiting if id(block.rows) not in open_rows]
         self._wait([opened.block for opened in self._open])
         self._open = [opened.shortened(cut) for opened in self._open]
 
     def _wait(self, blocks: Sequence[Unread]) -> None:
-        """Blocks that are to be opened again after the cut."""
+        """Queue blocks to be opened again after the cut."""
         self._waiting = sorted([*self._waiting, *(replace(b, first=self._cut + 1) for b in blocks)], key=_first)
 
     # ------------------------------------------------------------ counts
 
     def first_after(self, snapshot: int) -> int:
-        """The next commit with events; ``NONE`` if none is known."""
+        """Return the next commit with events; ``NONE`` if none is known."""
         return min(tally.first_after(snapshot) for tally in self._tallies())
 
     def last_that_fits(self, after: int, first: int, limit: int, room: int) -> int | None:
-        """The last commit up to ``limit`` with which a window that begins after ``after`` fits; None: not one does."""
+        """Return the last commit up to ``limit`` that fits into a window beginning after ``after``, or None."""
         tallies = list(self._tallies())
         done = sum(tally.upto(after) for tally in tallies)
 
@@ -108,7 +108,7 @@ class _Opened:
 
 
 class Tally:
-    """How many events some sets have in each commit, summed up."""
+    """The cumulative number of events of several sets, by commit."""
 
     def __init__(self, event_sets: Sequence[EventSet]) -> None:
         found = [s.counts() for s in event_sets] or [(np.zeros(0, np.int64), np.zeros(0, np.int64))]

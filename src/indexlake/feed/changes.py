@@ -1,7 +1,7 @@
 """``Changes``: what commits did to a table, as a lazy result.
 
-A feed is exact for the commits in (since, until], both fixed when it is made: to go on, ask for the changes since
-its ``until``.  It shows every row with the columns that the table has at ``until``.
+A feed is exact for the commits in (since, until], both fixed when it is created; to continue, ask for the changes since
+its ``until``. It shows every row with the columns that the table has at ``until``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Moment = int | datetime
 
 
 class Changes(Result):
-    """Made by ``table.changes``: the table's columns, then ``_change_type`` and ``_snapshot_id``."""
+    """Returned by ``table.changes``: the table's columns, then ``_change_type`` and ``_snapshot_id``."""
 
     def __init__(
         self,
@@ -49,20 +49,20 @@ class Changes(Result):
     ) -> None:
         lake = table._lake
         lake._check()
-        asked = _number(lake, "since", since)
+        start = _number(lake, "since", since)
         limit = None if until is None else _number(lake, "until", until)
-        # A view of the past and a transaction read one snapshot, whatever is asked; else that is where to end.
+        # A past view or a transaction reads one snapshot, whatever was requested; otherwise read up to the limit.
         fixed = table._tx is not None or table._snapshot is not None
         with table._reading(None if fixed else limit) as reading:
             state, last = reading.state, reading.snapshot
             if limit is not None and limit > last:
                 raise NotFoundError(f"until={limit} is later than what {table.name!r} shows here: snapshot {last}.")
             self._until = last if limit is None else limit
-            if asked > state.newest:
-                raise NotFoundError(f"There is no snapshot {asked} yet; the newest is {state.newest}.", name=str(asked))
-            if asked > self._until:
-                raise SchemaError(f"changes(since={asked}, until={self._until}): since is later than until.")
-            self._since = _checked(asked, state.table)
+            if start > state.newest:
+                raise NotFoundError(f"There is no snapshot {start} yet; the newest is {state.newest}.", name=str(start))
+            if start > self._until:
+                raise SchemaError(f"changes(since={start}, until={self._until}): since is later than until.")
+            self._since = _checked(start, state.table)
             check_snapshot(self._until, state.newest, state.table)
             schema = state.schema.at(self._until)
         self._table = table
@@ -108,12 +108,12 @@ class Changes(Result):
 
     @property
     def since(self) -> int:
-        """The snapshot after which the feed begins; that of its creation if the table is younger than asked for."""
+        """The snapshot after which the feed begins; the table's first one if the table is younger than requested."""
         return self._since
 
     @property
     def until(self) -> int:
-        """The snapshot up to which the feed is exact: ``since=feed.until`` goes on from here."""
+        """The snapshot up to which the feed is exact: ``since=feed.until`` continues from here."""
         return self._until
 
     @property
@@ -154,7 +154,7 @@ class Changes(Result):
         return self._table._lake.storage
 
     def count(self) -> int:
-        """How many changes there are.  An update counts twice: the old row and the new one."""
+        """Return the number of changes. An update counts twice: the old row and the new one."""
         if self._predicate is not None:
             return sum(batch.num_rows for batch in self.to_batches())
         with self._reading() as reading:
@@ -162,7 +162,7 @@ class Changes(Result):
 
 
 def _number(lake: Lake, name: str, value: Moment) -> int:
-    """A snapshot number, or the newest snapshot committed by a time."""
+    """Return a snapshot number, given as such or as a time."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise SchemaError(f"{name} takes a datetime with a time zone, for example datetime.now(UTC).")
@@ -170,19 +170,19 @@ def _number(lake: Lake, name: str, value: Moment) -> int:
             found = commits.snapshot_at_time(r, commits.microseconds(value))
         return (
             min(found, lake.snapshot_id) if found is not None else 0
-        )  # before all that is kept: whether that is too early is seen later
+        )  # before everything kept: whether that is too early is checked later
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise SchemaError(f"{name} is a snapshot number or a datetime with a time zone, not {value!r}.")
     return value
 
 
 def _checked(since: int, table: TableRecord) -> int:
-    """Where the feed begins, if the history from there on is kept."""
+    """Return where the feed begins; raise if the history from there on is no longer kept."""
     begin = max(since, table.begin_snapshot)
     if begin < table.horizon:
         raise SnapshotExpiredError(
             f"Changes of {table.full_name!r} since snapshot {since} are no longer known: history is kept from snapshot "
-            f"{table.horizon} on (retention {table.config.retention}). Read the table whole and go on from there.",
+            f"{table.horizon} on (retention {table.config.retention}). Read the whole table and continue from there.",
             snapshot_id=since,
             horizon=table.horizon,
         )
@@ -190,7 +190,7 @@ def _checked(since: int, table: TableRecord) -> int:
 
 
 def _chosen(fields: tuple[Field, ...], project: Any, columns: Sequence[str] | None) -> tuple[tuple[Field, ...], bool]:
-    """The table's columns to show, and whether the row id was named among them."""
+    """Return the columns of the table to show, and whether the row id was named among them."""
     with_id = False
     if columns is not None:
         names = [name for name in columns if name not in (ROW_ID, CHANGE_TYPE, SNAPSHOT_ID)]

@@ -1,7 +1,7 @@
-"""Where changes lie: row versions that begin or end in known commits, and what reads those rows.
+"""Where changes are: row versions that begin or end in known commits, and how to read those rows.
 
-A set of events knows them (commit, row id, position) without reading the rows themselves; rows are fetched by
-position when their turn comes.  Everything here is fixed once the feed is planned: no set asks the catalog.
+A set of events holds (commit, row id, position) without the rows themselves, which are fetched by position when their
+turn comes. Everything here is fixed once the feed is planned: no set reads the catalog.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RowReader(Protocol):
     """Fetches the rows of events."""
 
     def read(self, positions: Positions) -> list[pa.RecordBatch]:
-        """The rows at sorted positions, each given once, with the columns of the feed."""
+        """Return the rows at sorted, distinct positions, with the columns of the feed."""
 
 
 class EventSet(Protocol):
@@ -59,13 +59,13 @@ class EventSet(Protocol):
     def last(self) -> int: ...
 
     def counts(self) -> tuple[Ints, Ints]:
-        """Its commits, each once and in order, and how many events each has."""
+        """Return its commits, distinct and in order, and how many events each has."""
 
     def below(self, snapshot: int, row_id: int) -> int:
-        """How many events of a commit concern smaller row ids."""
+        """Return how many events of a commit concern smaller row ids."""
 
     def events(self, after: int, upto: int, low: int, high: int) -> Events:
-        """The events of the commits in (after, upto] that concern row ids in [low, high)."""
+        """Return the events of the commits in (after, upto] that concern row ids in [low, high)."""
 
 
 # ---------------------------------------------------------------- rows
@@ -73,7 +73,7 @@ class EventSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """Rows of a block, deleted ones included, dressed in the columns of the feed."""
+    """Rows of a block, including deleted ones, with the columns of the feed."""
 
     task: BlockTask
     files: OpenFiles
@@ -84,7 +84,7 @@ class BlockRows:
         return list(read_task(task, self.files, self.fields, None, row_id=False))
 
     def hidden(self, *columns: str) -> list[Any]:
-        """Whole hidden columns of the file."""
+        """Return whole hidden columns of the file."""
         task = self.task
         schema = TableSchema(task.fields)
         file_schema = schema.history_file if task.kind == "history" else schema.file
@@ -184,7 +184,7 @@ class Listed:
         return found if inside.all() else Events(*(column[inside] for column in found))
 
     def shortened(self, upto: int) -> Listed | None:
-        """The events of commits up to one, and no memory of the others; None when there are none."""
+        """Return the events of commits up to one as a copy, so that the others can be freed; None if there are none."""
         _, end = self._between(0, upto)
         events = Events(*(column[:end].copy() for column in self._events))
         return Listed(self.rows, events, begins=self.begins) if end else None
@@ -195,7 +195,7 @@ class Listed:
 
 
 def listed(rows: RowReader, events: Events, since: int, until: int, *, begins: bool) -> list[Listed]:
-    """Those of the events that lie in commits in (since, until], as a set; none when there are none."""
+    """Return a set of the events in (since, until], or an empty list if there are none."""
     inside = (events.snapshots > since) & (events.snapshots <= until)
     if not inside.all():
         events = Events(*(column[inside] for column in events))
@@ -230,7 +230,7 @@ class KeyedBlock:
 
 @dataclass(frozen=True, slots=True)
 class VersionedBlock:
-    """A block whose rows were committed at different times: a dump's."""
+    """A block whose rows were committed at different times, such as one from a dump."""
 
     rows: BlockRows
     never_visible: Any | None

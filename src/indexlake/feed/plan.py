@@ -1,11 +1,11 @@
-"""The plan of a feed: every place where versions begin or end in the commits asked for.
+"""The plan of a feed: every place where versions begin or end in the requested commits.
 
-Made in one read transaction, which also takes out the hot rows concerned; after it nothing depends on the catalog.
+It is made in one read transaction, which also reads the hot rows concerned; after that, nothing depends on the catalog.
 
-Each copy of a row version is visible from max(block begin, version) to min(block end, delete entry).  Where a copy
-begins or ends in the commit of a job, the job only moved it: there is another copy, and nothing has changed.  Versions,
-delete entries and the ends of hot rows are always those of the commit that changed the row; so only the begin and the
-end of a whole block can be a job's.  What a job did retroactively (dumps) cannot be told from the way it was before.
+Each copy of a row version is visible from max(block begin, version) to min(block end, delete entry). A copy that begins
+or ends in the commit of a job was only moved: there is another copy, and nothing has changed. Versions, delete entries
+and the ends of hot rows always belong to the commit that changed the row, so only the begin and the end of a whole
+block can be a job's. What a job did retroactively (dumps) looks the same as before it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def plan_feed(reading: Reading, since: int, until: int, files: OpenFiles, fields
 
 
 def count_changes(reading: Reading, since: int, until: int, files: OpenFiles) -> int:
-    """How many versions begin and how many end.  No row is read; only blocks that a dump has made are opened."""
+    """Count the versions that begin or end. No row is read; only blocks made by a dump are opened."""
     known, unread = _in_blocks(_Blocks(reading, since, until, files, ()))
     for block in unread:
         known += block.open(since, until)
@@ -96,18 +96,18 @@ class _Blocks:
         self._jobs = commits.job_snapshots(reading.transaction, inside.tolist())
 
     def _counts(self, snapshot: int | None) -> bool:
-        """Whether a block that begins or ends there makes changes in the range."""
+        """Return whether a block beginning or ending in this commit makes changes in the range."""
         return snapshot is not None and self._since < snapshot <= self._until and snapshot not in self._jobs
 
     def concerned(self) -> Iterator[BlockRecord]:
-        """The blocks with versions that may begin in the range, or that end in it."""
+        """Yield the blocks with versions that may begin in the range, or that end in it."""
         number, since, until = self._state.blocks.numbers, self._since, self._until
         begin, end = number("begin_snapshot"), number("end_snapshot")
         youngest = np.maximum(begin, number("max_snapshot"))
         begun = (youngest > since) & (begin <= until)
         ended = (end > since) & (end <= until)
         history = np.array([b.role == "history" for b in self._state.blocks.records], np.bool_)
-        spread = history & (end > since) & (begin <= until)  # its rows end at any time from its begin on
+        spread = history & (end > since) & (begin <= until)  # its rows may end in any commit after it begins
         for index in np.flatnonzero(begun | ended | spread).tolist():
             yield self._state.blocks.records[index]
 
@@ -137,7 +137,7 @@ class _Blocks:
         return BlockRows(task, self._files, self._fields)
 
     def _in_block(self, block: BlockRecord, entries: Sequence[tuple[int, Any]], *, begins: bool) -> EventSet | Unread:
-        """Rows at some positions of a block that begin, or that end."""
+        """Return the events for rows at some positions of a block that begin, or that end."""
         if block.row_order == "row_id":
             return InBlock(self.rows(block), ranked(block.row_ids), entries, begins=begins)
         return KeyedBlock(self._block_rows(block), tuple(entries), begins, min(s for s, _ in entries))
@@ -171,7 +171,7 @@ class _Blocks:
         return [self._whole(block, end, gone, begins=False)]
 
     def _whole(self, block: BlockRecord, snapshot: int, gone: Any | None, *, begins: bool) -> EventSet | Unread:
-        """All rows of a block, less those that are gone, in one commit."""
+        """Return the events for all rows of a block, except those that are gone, in one commit."""
         positions = BitMap(range(block.record_count))
         if gone is not None:
             positions -= gone

@@ -1,8 +1,9 @@
 """Runs the plan of a feed: changes in order, a window of commits at a time.
 
-Ordered by commit; within a commit what ends (deletes, the old rows of updates) before what begins (the new rows of
-updates, inserts); then by row id.  The order says nothing about where rows lie, so a feed is the same before and after
-any job.  A window holds as many commits as fit; a commit that does not fit in one is cut by row id and streams.
+Changes are ordered by commit; within a commit, what ends (deletes, the old rows of updates) comes before what begins
+(the new rows of updates, inserts); then by row id. The order does not depend on where rows are, so a feed is the same
+before and after any job. A window holds as many commits as fit; a commit too large for one is cut by row id and
+streams.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ DELETE, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, INSERT = "delete", "update_preimage",
 FIRST_ROWS = 8_192
 MOST_ROWS = 131_072
 WINDOW_BYTES = 32 << 20
-"""A window is as large as rows of the width seen so far allow."""
+"""A window gets as many rows as fit into this, judged by the width of rows seen so far."""
 
 _EVERY_ID = np.iinfo(np.int64).max
 _TYPES = (DELETE, UPDATE_PREIMAGE, INSERT, UPDATE_POSTIMAGE)
@@ -42,7 +43,7 @@ class Window(NamedTuple):
     upto: int
     low: int = 0
     high: int = _EVERY_ID
-    begins: bool | None = None  # of a commit that is cut: only what begins, or only what ends
+    begins: bool | None = None  # for a commit that is cut: only what begins, or only what ends
 
 
 class Feed:
@@ -50,12 +51,12 @@ class Feed:
 
     def __init__(self, plan: FeedPlan, schema: pa.Schema) -> None:
         self._plan = plan
-        self._schema = schema  # of the rows that readers give
+        self._schema = schema  # of the rows that readers return
         self._active = Active(plan)
         self._room = FIRST_ROWS
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The columns of the rows, then change type, snapshot and row id."""
+        """Yield the columns of the rows, then change type, snapshot and row id."""
         for window in self._windows():
             size = rows = 0
             for batch in self._changes(window):
@@ -83,7 +84,7 @@ class Feed:
                 at = upto
 
     def _slices(self, snapshot: int) -> Iterator[Window]:
-        """One large commit by ranges of row ids: first what ends, then what begins."""
+        """Cut one large commit by ranges of row ids: first what ends, then what begins."""
         event_sets = [s for s in self._active.event_sets() if s.first <= snapshot <= s.last]
 
         def below(row_id: int) -> int:
@@ -92,7 +93,7 @@ class Feed:
         for begins in sorted({s.begins for s in event_sets if s.below(snapshot, _EVERY_ID)}):
             low, done = 0, 0
             while low < _EVERY_ID:
-                # The largest end of the range with which it still fits; a row has two events at most.
+                # The largest end of a range that still fits; a row has at most two events.
                 wanted = done + max(2, self._room)
                 high = low + 1 + bisect_left(range(low + 1, _EVERY_ID), True, key=lambda x: below(x + 1) > wanted)
                 yield Window(snapshot - 1, snapshot, low, high, begins)
@@ -128,7 +129,7 @@ class Feed:
             yield pa.RecordBatch.from_arrays([*batch.columns, *here], schema=feed_schema(self._schema))
 
     def _rows(self, parts: Sequence[tuple[EventSet, Events]], order: Ints) -> Iterator[pa.RecordBatch]:
-        """The rows of all parts, numbered through, in the order given."""
+        """Yield the rows of all parts, numbered consecutively, in the given order."""
         if not len(self._schema):
             yield _without_columns(len(order))
             return
@@ -149,7 +150,7 @@ class Feed:
 
 
 def feed_schema(rows: pa.Schema) -> pa.Schema:
-    """The columns of a change."""
+    """Return the columns of a change."""
     return pa.schema(
         [
             *rows,
@@ -170,7 +171,7 @@ def _ordered(snapshots: Ints, begins: npt.NDArray[np.bool_], row_ids: Ints) -> I
 
 
 def _paired(snapshots: Ints, begins: npt.NDArray[np.bool_], row_ids: Ints) -> npt.NDArray[np.bool_]:
-    """Which events are half of an update: in the same commit the row has one that ends and one that begins."""
+    """Return which events are half of an update: in the same commit a version of the row ends and another begins."""
     paired = np.zeros(len(snapshots), np.bool_)
     if begins.all() or not begins.any():
         return paired
@@ -182,7 +183,7 @@ def _paired(snapshots: Ints, begins: npt.NDArray[np.bool_], row_ids: Ints) -> np
 
 
 def _places(order: Ints, begins: npt.NDArray[np.bool_], kept: bool | None) -> Ints:
-    """The order among the events that are kept only."""
+    """Return the order among the kept events only."""
     if kept is None:
         return order
     place = np.cumsum(begins == kept) - 1

@@ -1,7 +1,7 @@
-"""Row versions on their way to blocks, by the columns that their blocks are written with.
+"""Row versions on their way to blocks, grouped by the columns that their blocks are written with.
 
-A block holds rows that were written with the same columns, those that snapshots of their time show; of rows older
-than the horizon, with the columns at the horizon.  So a chunk may become several blocks, one for each such set.
+All rows of a block have the same columns: those of the schema when they were written or, for rows older than the
+horizon, of the schema at the horizon. So a chunk may become several blocks, one for each set of columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Collected:
-    """Takes rows in any order and gives the parts of a chunk."""
+    """Takes rows in any order and returns the parts of a chunk."""
 
     def __init__(self, schemas: SchemaHistory, horizon: int, oldest: int, *, history: bool) -> None:
         self._schemas = schemas
@@ -39,10 +39,10 @@ class Collected:
         kept = schemas.since(max(horizon, oldest))
         self._held = HeldColumns({f.field_id: f for schema in kept for f in schema.fields}.values())
         self.columns = self._held.columns
-        self._alike = all(schema.columns == kept[0].columns for schema in kept)
+        self._same_columns = all(schema.columns == kept[0].columns for schema in kept)
 
     def add(self, rows: list[Row]) -> None:
-        if self._alike:
+        if self._same_columns:
             self._add(rows, rows[0][0])
             return
         groups: dict[tuple[str, ...], list[Row]] = {}
@@ -52,11 +52,11 @@ class Collected:
             self._add(group, group[0][0])
 
     def add_columns(self, begins: Numbers, row_ids: Numbers, ends: Numbers, columns: list[list[Any]]) -> None:
-        """The same of rows that are at hand column by column."""
-        if self._alike:
+        """Add rows that are given column by column."""
+        if self._same_columns:
             begin = int(begins[0])
             schema = self._schema(begin)
-            with suppress(ConstraintError):  # they are added in halves then, until they fit
+            with suppress(ConstraintError):  # otherwise they are added in halves until they fit
                 self._keep(self._batch(begins, row_ids, ends, columns, schema), schema, begin)
                 return
         self.add(list(zip(begins.tolist(), row_ids.tolist(), ends.tolist(), *columns, strict=True)))
@@ -67,7 +67,7 @@ class Collected:
         self.bytes += batch.nbytes
 
     def _schema(self, begin: int) -> TableSchema:
-        """No snapshot before the horizon will be read again."""
+        """Return the schema for rows begun in a snapshot; nobody will read snapshots before the horizon again."""
         return self._schemas.at(max(begin, self._horizon))
 
     def _add(self, rows: list[Row], begin: int) -> None:
@@ -76,7 +76,7 @@ class Collected:
         try:
             batch = self._batch(begins, row_ids, ends, columns, schema)
         except ConstraintError:
-            # More distinct values than the index type of a dictionary column can number: half as many may fit.
+            # A dictionary column has more distinct values than its index type can number: half as many rows may fit.
             half = len(rows) // 2
             if not half:
                 raise

@@ -1,8 +1,8 @@
-"""The ``inline`` hot store: rows in the catalog database, one table for each table of the lake.
+"""The ``inline`` hot store: rows in the catalog database, one database table for each table of the lake.
 
-Many processes may write.  A version that is not superseded and lies at or below the *hot floor* has been dumped: its
-block copy is the row, and the inline copy waits for the purge.  The same holds for superseded versions and the
-*history floor*.  Floors are (snapshot, row id) pairs in the table's record; nobody but the inline store compares them.
+Many processes may write. A live version at or below the *hot floor* has been dumped: the copy in its block is the row,
+and the inline copy awaits the purge. The same holds for superseded versions and the *history floor*. Floors are
+(snapshot, row id) pairs in the table's record; only the inline store compares them.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 256 << 20
 
 FEW_KEYS = 64
-"""Up to so many keys are looked up one by one at a commit; more are compared with the rows while those are few."""
+"""Up to this many keys are looked up one by one at a commit; more are compared with the rows while those are few."""
 
 ROWS_PER_KEY = 4
-"""A row costs about a quarter of a look-up."""
+"""Comparing a row costs about a quarter of a look-up."""
 
 ROWS_TOGETHER = 4_096
-"""So many rows are compared with the keys at once."""
+"""How many rows are compared with the keys at once."""
 
 FEW_LOOKUPS = 500
-"""A read looks up more keys than that only where there are more rows than keys,"""
+"""A read looks up more keys than this only if there are more rows than keys,"""
 
 MOST_LOOKUPS = 10_000
-"""and never more than that: all rows are compared with them then."""
+"""and never more than this: beyond that, all rows are compared with the keys."""
 
 
 class InlineStore(InlineTables):
@@ -64,8 +64,8 @@ class InlineStore(InlineTables):
     def __init__(self, catalog: Catalog, spill: Spill, epoch: int = 0) -> None:
         super().__init__(catalog)
         self._spill = spill
-        self.epoch = epoch  # each conversion raises it
-        self.known = -1  # a commit that was not a conversion, nor followed one
+        self.epoch = epoch  # raised by each conversion
+        self.known = -1  # the newest commit as of which the lake had this hot store
 
     def table(
         self,
@@ -86,13 +86,13 @@ class InlineStore(InlineTables):
         return table_heads.set_floor(tx, table_id, name, floor, new_floor, snapshot)
 
     def settle(self) -> None:
-        """Nothing else is kept."""
+        """Do nothing: the store keeps nothing besides the versions."""
 
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return ["inline"] * len(row_ids)
 
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
-        """A conversion is a commit: where the newest one is known, there was none since."""
+        """Check that the lake was not converted; not needed if ``newest`` is known, since a conversion is a commit."""
         if newest != self.known:
             if log_records.read_epoch(r) != self.epoch:
                 raise ConvertedError(
@@ -107,14 +107,14 @@ class InlineStore(InlineTables):
         return 0
 
     def undo(self, tx: Transaction, done: int = 0) -> None:
-        """The database has undone it."""
+        """Do nothing: the database rolls back by itself."""
 
 
 class ReplicaStore(InlineStore):
-    """For readers beside the owner of a lake in memory: what the catalog holds of its rows, up to the lake's bound."""
+    """For readers beside the owner of a lake in memory: the rows that the catalog holds, up to the lake's bound."""
 
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
-        """The bound tells how much can be read, of a lake that was converted too."""
+        """Do nothing: the bound tells how much can be read, even after a conversion."""
 
 
 @dataclass(slots=True, eq=False)
@@ -177,7 +177,7 @@ class InlineTable(InlineRows):
     def holders(
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
-        """The smaller side drives: rows are compared with the keys while they are few, else keys are looked up."""
+        """Compare the rows with the keys while they are few; otherwise look the keys up."""
         schema = self._schema
         if fields is schema.key_fields:
             columns, codecs = schema.key_columns, schema.key_codecs
@@ -198,7 +198,7 @@ class InlineTable(InlineRows):
         if indexed and keys.ints is not None:
             low, high = (decode_key(codecs, int(key))[0] for key in (keys.ints.min(), keys.ints.max()))
             if not self._has_between(columns[0], low, high):
-                return []  # new keys often lie above all others
+                return []  # new keys often lie above all existing ones
         among: KeySet | None = None
         found: list[HotRow] = []
         seen, most, live = 0, ROWS_PER_KEY * len(keys), self._live_since(since, columns)
@@ -230,7 +230,7 @@ class InlineTable(InlineRows):
             yield HotRow(row[1], row[0], row[3:])
 
     def _derived(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
-        """The same of columns that older versions do not hold: all rows are read as users see them."""
+        """Yield the same as ``since`` for columns that older versions lack, reading all rows as users see them."""
         for batch in self.rows(fields).batches():
             ids, begins = batch.column(ROW_ID).to_pylist(), batch.column(VERSION).to_pylist()
             columns = [f.codec.encode(batch.column(n)) for n, f in enumerate(fields)]
@@ -252,7 +252,7 @@ class InlineTable(InlineRows):
         final: Row | None = None
         for begins, row_ids, ends, *columns in row_columns(oldest, BATCH_ROWS):
             check()
-            over = np.array(ends, np.int64) if history else np.zeros(len(ends), np.int64)  # what lives has no end
+            over = np.array(ends, np.int64) if history else np.zeros(len(ends), np.int64)  # live versions have no end
             collected.add_columns(np.array(begins, np.int64), np.array(row_ids, np.int64), over, columns)
             final = begins[-1], row_ids[-1], ends[-1]
             count += len(begins)
@@ -266,6 +266,6 @@ class InlineTable(InlineRows):
 
 
 def _decodable(rows: Iterable[Row], columns: HeldColumns) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """(begins, row ids, ends, encoded values of each field), some rows at a time."""
+    """Yield (begins, row ids, ends, encoded values of each field), some rows at a time."""
     for begins, row_ids, ends, *values in row_columns(rows, BATCH_ROWS):
         yield begins, row_ids, ends, columns.values(begins, values)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INLINE = "inline"
 DEFAULT = INLINE
-"""What a new lake gets."""
+"""The hot store of a new lake."""
 
 MEMORY = "memory"
 """The store that only the lake's owner opens."""
@@ -24,12 +24,12 @@ STORES: dict[str, Callable[[Catalog, Spill, int], HotStore]] = {"inline": Inline
 
 
 def hot_name(store: HotStore) -> str:
-    """What a lake's record says where it has that store."""
+    """Return the name of a store in a lake's record."""
     return INLINE if isinstance(store, InlineStore) and not isinstance(store, ReplicaStore) else MEMORY
 
 
 def open_store(name: str, catalog: Catalog, spill: Spill, epoch: int = 0) -> HotStore:
-    """The hot store of a lake whose record says ``name``; it was so since an epoch."""
+    """Return the hot store of a lake whose record says ``name``, since ``epoch``."""
     make = STORES.get(name)
     if make is None:
         raise CatalogError(

@@ -24,11 +24,11 @@ BATCH_ROWS = 20_000
 MEMORY_BYTES = 64 << 20
 
 _finishing = threading.Lock()
-"""Held while a spilled file is completed; not a part of the rows, which travel with their plan."""
+"""Held while a spilled file is completed. Not an attribute of the rows, because those are pickled with their plan."""
 
 
 class HotRows:
-    """Batches of file columns plus the row id and, as version, the snapshot in which the row began.
+    """Batches of file columns plus row id and version, the snapshot in which the row began.
 
     Rows of the reading transaction itself come last and have a null version.
     """
@@ -48,7 +48,7 @@ class HotRows:
         return pa.schema([f.arrow(f.column).with_nullable(True) for f in self.fields] + hidden)
 
     def read_own(self, rows: Mapping[int, Sequence[Any]], schema: TableSchema) -> None:
-        """Take the buffered rows of a transaction."""
+        """Add the buffered rows of a transaction."""
         place = {f.field_id: n for n, f in enumerate(schema.fields)}
         wanted = [place[f.field_id] for f in self.fields]
         own = ((row_id, *[values[n] for n in wanted]) for row_id, values in rows.items())
@@ -57,11 +57,11 @@ class HotRows:
             self.add(columns, row_ids, [None] * len(row_ids))
 
     def add(self, columns: Sequence[Sequence[Any]], row_ids: Sequence[int], begins: Sequence[int | None]) -> None:
-        """Take encoded values, one column for each field."""
+        """Add encoded values, one column for each field."""
         try:
             arrays = [f.codec.decode(values) for f, values in zip(self.fields, columns, strict=True)]
         except ConstraintError:
-            # More distinct values than the index type of a dictionary column can number: half as many may fit.
+            # A dictionary column has more distinct values than its index type can number: half as many rows may fit.
             half = len(row_ids) // 2
             if not half:
                 raise
@@ -71,7 +71,7 @@ class HotRows:
         self.add_arrays(arrays, row_ids, begins)
 
     def add_arrays(self, arrays: Sequence[Any], row_ids: Any, begins: Any) -> None:
-        """Take values as Arrow has them."""
+        """Add Arrow arrays, one for each field."""
         numbers = pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())
         self._keep(pa.RecordBatch.from_arrays([*arrays, *numbers], schema=self.schema))
 
@@ -96,13 +96,13 @@ class HotRows:
         with _finishing, self._place.writing():
             self._writer.close()
             self._spill.flush()
-        # Mapped, so that several readers have each a place of their own in the file.
+        # Mapped, so that each of several readers has its own position in the file.
         mapped = mmap.mmap(self._spill.fileno(), 0, access=mmap.ACCESS_READ)
         with pa.ipc.open_stream(pa.py_buffer(mapped)) as reader:
             yield from reader
 
     def without(self, hidden: npt.NDArray[np.int64] | None) -> HotRows:
-        """The same rows less those with the given row ids."""
+        """Return these rows except those with the given row ids."""
         if hidden is None or not self.count:
             return self
         kept = HotRows(self.fields, self._place)

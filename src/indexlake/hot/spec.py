@@ -1,4 +1,4 @@
-"""What ``il.connect`` specifies about a lake's hot store."""
+"""The hot store options of ``il.connect``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DURABILITIES = ("fdatasync", "interval", "none")
 
 @dataclass(frozen=True, slots=True)
 class HotSpec:
-    """``name`` None: whatever the lake has."""
+    """Options of the hot store; ``name`` None: whichever the lake has."""
 
     name: str | None = None
     log_dir: str | None = None
@@ -50,11 +50,11 @@ class HotSpec:
         return limit
 
     def or_as(self, other: HotSpec) -> HotSpec:
-        """The same, in the folder of another where none is named."""
+        """Return these options, with the log folder of another if they name none."""
         return self if self.log_dir is not None else replace(self, log_dir=other.log_dir)
 
     def check(self, name: str) -> None:
-        """Refuse another hot store than the lake has."""
+        """Refuse a hot store other than the one the lake has."""
         if self.name is not None and self.name != name:
             raise SchemaError(
                 f"This lake keeps its newest rows in hot store {name!r}, not {self.name!r}. Leave hot= out, or change "

@@ -1,9 +1,9 @@
-"""What every hot store does.
+"""The protocol of hot stores.
 
-A hot store holds row versions that are not in a block yet: live ones, and superseded ones that retained snapshots
-show.  How it tracks which of them have moved to blocks is its own business: callers ask for rows at a snapshot and get
-those that no block of the same catalog state holds.  Rows come out as Arrow (`HotRows`) or as encoded values in the
-order of the table's fields, and are identified by row id and the snapshot in which they began.
+A hot store holds row versions that are not in a block yet: live ones, and superseded ones that retained snapshots show.
+How it tracks which of them have moved to blocks is its own business: callers ask for rows at a snapshot and get those
+that no block of the same catalog state holds. Rows come out as Arrow (`HotRows`) or as encoded values in the order of
+the table's fields, and are identified by row id and the snapshot in which they began.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HotRow(NamedTuple):
-    """One row version: ``values`` are encoded, of the fields that were asked for."""
+    """One row version; ``values`` are the encoded values of the requested fields."""
 
     row_id: int
     begin: int
@@ -43,28 +43,28 @@ class ChunkPart:
 
     schema: TableSchema
     schema_snapshot: int
-    rows: pa.Table  # as a block holds them; live rows in row-id order
-    last_end: int | None  # of superseded versions; None: they are live
+    rows: pa.Table  # in the layout of a block; live rows in row-id order
+    last_end: int | None  # the last end of superseded versions; None: the rows are live
 
     @property
     def history(self) -> bool:
-        """Superseded versions rather than live ones."""
+        """Whether these are superseded versions rather than live ones."""
         return self.last_end is not None
 
     def cut(self, row_count: int) -> Iterator[ChunkPart]:
-        """The same rows, up to so many at a time."""
+        """Split the part into parts of at most ``row_count`` rows."""
         for start in range(0, self.rows.num_rows, row_count):
             yield replace(self, rows=self.rows.slice(start, row_count))
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The oldest rows of a table, ready to become blocks.  ``mark`` is the store's own: where the chunk ends."""
+    """The oldest rows of a table, ready to become blocks. ``mark`` tells the store where the chunk ends."""
 
     parts: tuple[ChunkPart, ...]
     mark: Any
     everything: bool  # there were no more rows when these were read
-    at: int  # live are those that are so at this snapshot
+    at: int  # the snapshot at which live rows are live
 
     @property
     def size(self) -> int:
@@ -77,35 +77,35 @@ class HotTable(Protocol):
     # -- reading
 
     def rows(self, fields: Sequence[Field], test: Test = ALWAYS) -> HotRows:
-        """The visible rows, without some that cannot satisfy the test (a necessary condition on file columns)."""
+        """Return the visible rows; those that cannot satisfy the test, a necessary condition, may be left out."""
         ...
 
     def count(self) -> int:
-        """How many rows are visible."""
+        """Return the number of visible rows."""
         ...
 
     def rows_with(self, keys: KeyColumn, fields: Sequence[Field]) -> HotRows:
-        """The visible rows, without some that have none of these primary keys."""
+        """Return the visible rows; those that have none of these primary keys may be left out."""
         ...
 
     def row(self, key: Sequence[Any]) -> HotRow | None:
-        """The visible row with that primary key, given as encoded values."""
+        """Return the visible row with a primary key, given as encoded values."""
         ...
 
     def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        """Versions that began in (since, until], by snapshot and row id; the version column holds that snapshot."""
+        """Yield versions begun in (since, until], by snapshot and row id; the version column holds that snapshot."""
         ...
 
     def ended(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        """Versions that ended in (since, until], by snapshot and row id; the version column holds that snapshot."""
+        """Yield versions ended in (since, until], by snapshot and row id; the version column holds that snapshot."""
         ...
 
     def count_changes(self, since: int, until: int) -> int:
-        """How many rows ``begun`` and ``ended`` give together."""
+        """Return how many rows ``begun`` and ``ended`` yield together."""
         ...
 
     def sizes(self) -> tuple[int, int]:
-        """(live, superseded) versions that no block holds, now."""
+        """Return the numbers of (live, superseded) versions that no block holds now."""
         ...
 
     # -- what a commit validates
@@ -113,36 +113,36 @@ class HotTable(Protocol):
     def holders(
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
-        """Live rows committed after ``since`` whose values of these fields are one of the keys; ``values`` are those.
+        """Return live rows committed after ``since`` whose ``values``, of these fields, are one of the keys.
 
-        Rows named in ``without`` do not count.  ``indexed``: the fields are the primary key, or those of an index.
+        Rows in ``without`` are left out. ``indexed``: the fields are the primary key or those of an index.
         """
         ...
 
     def since(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
-        """Live rows committed after ``since``, with their values of these fields."""
+        """Yield live rows committed after ``since``, with their values of these fields."""
         ...
 
     def is_live(self, row_id: int, begin: int) -> bool:
-        """Whether a version is the live one of its row, and no block holds it."""
+        """Return whether a version is the live one of its row and in no block."""
         ...
 
     def has_begun_since(self, since: int) -> bool:
-        """Whether a commit after ``since`` wrote a row version here, whatever became of it."""
+        """Return whether a commit after ``since`` wrote a row version here, whatever became of it."""
         ...
 
     # -- what a commit does
 
     def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Values]], snapshot: int) -> None:
-        """Add versions: row ids and the encoded values of the named file columns."""
+        """Add versions: row ids with encoded values of the named file columns."""
         ...
 
     def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
-        """End versions given as row id → begin.  Returns the rows that have moved to a block: they are not ended."""
+        """End versions given as row id → begin; return the rows that have moved to a block and were not ended."""
         ...
 
     def close_all(self, snapshot: int) -> int:
-        """End every live version; how many there were."""
+        """End every live version; return how many there were."""
         ...
 
     # -- what a dump reads
@@ -150,15 +150,15 @@ class HotTable(Protocol):
     def chunk(
         self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
     ) -> Chunk | None:
-        """The oldest rows that no block holds, or those above another chunk; None when there are none."""
+        """Return the oldest rows that no block holds, or those above another chunk; None if there are none."""
         ...
 
 
 class HotStore(Protocol):
-    """Where the commits of one lake land."""
+    """The store that takes the commits of one lake."""
 
     keeps_superseded: bool
-    """Whether a version that was superseded after its chunk was read stays here: its block copy is not shown then."""
+    """Whether versions superseded after their chunk was read stay here, so that their copies in blocks are hidden."""
 
     def table(
         self,
@@ -171,69 +171,69 @@ class HotStore(Protocol):
         at: int,
         newest: bool,
     ) -> HotTable:
-        """A table at a snapshot.
+        """Return a table at a snapshot.
 
-        ``moved`` is the catalog's record of it in the same transaction, which tells what has moved to blocks; the
-        blocks are those as of commit ``at``.  ``newest`` promises that no commit is later than the snapshot.
+        ``moved`` is the table's record in the same catalog transaction, which tells what has moved to blocks; the
+        blocks are those as of commit ``at``. ``newest`` promises that no commit is later than the snapshot.
         """
         ...
 
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
-        """A new table; ``key`` names the fields of its primary key by id."""
+        """Create a table; ``key`` lists the field ids of its primary key."""
         ...
 
     def drop(self, tx: Transaction, table_id: int) -> None:
-        """The table's records are being removed."""
+        """Drop a table whose records are being removed."""
         ...
 
     def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None: ...
 
     def drop_column(self, tx: Transaction, table_id: int, field_id: int) -> None:
-        """No reader asks for the column any more."""
+        """Drop a column that no reader needs any more."""
         ...
 
     def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
-        """Rows are asked for by values of these columns from now on."""
+        """Prepare to find rows by values of these columns from now on."""
         ...
 
     def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None: ...
 
     def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
-        """The least and greatest encoded value of an integer-coded column in live rows; None when there is none."""
+        """Return the least and greatest encoded value of an integer-coded column in live rows; None: no value."""
         ...
 
     def oldest(self, tx: Transaction, table_id: int) -> int | None:
-        """The snapshot in which the oldest version that is still here began."""
+        """Return the snapshot in which the oldest version still here began."""
         ...
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
-        """From this commit on blocks hold the chunk; False when another job has taken rows since it was read."""
+        """Declare that blocks hold the chunk from this commit on; False if another job has taken rows of it."""
         ...
 
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
-        """Remove up to so many versions that blocks hold or that no retained snapshot shows; how many were removed."""
+        """Remove up to ``limit`` versions that blocks hold or that no retained snapshot shows; return how many."""
         ...
 
     def settle(self) -> None:
-        """A job has moved or removed versions: let go of what else was kept for them."""
+        """Release what else was kept for versions that a job has moved or removed."""
         ...
 
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
-        """Where the hot rows lie, as ``t.locate`` tells it."""
+        """Return where hot rows are, as shown by ``t.locate``."""
         ...
 
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
-        """Raise if the lake has another hot store by now, or another owner; ``newest`` is its newest commit."""
+        """Raise if the lake has another hot store or owner by now; ``newest`` is its newest commit."""
         ...
 
     def committed(self, number: int) -> None:
-        """A write of a user was committed with that number: the lake had this hot store then."""
+        """Note that a user's write was committed with this number, while the lake had this hot store."""
         ...
 
     def done(self, tx: Transaction) -> int:
-        """How much was written through the transaction, for ``undo``."""
+        """Return how much was written through the transaction, for ``undo``."""
         ...
 
     def undo(self, tx: Transaction, done: int = 0) -> None:
-        """What was written through the transaction after that did not happen: it, or a part of it, was given up."""
+        """Undo what was written through the transaction beyond ``done``."""
         ...

@@ -1,7 +1,7 @@
 """Writes index segments: for one block while the block is written, for several blocks, or in memory.
 
-Everything written is read back: a segment that does not know all rows, or does not find the keys of the first and the
-last row, is an error here and is never committed.
+Everything written is read back: a segment that does not know all rows, or does not find the keys of the first and last
+row, is an error here and is never committed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class KeyedRows(NamedTuple):
-    """The rows of a block that have a key, which are those without a null in it: keys and positions, in their order."""
+    """The rows of a block without a null in their key: their keys and positions, in row order."""
 
     keys: KeyColumn
     positions: npt.NDArray[np.int64]
 
 
 class SegmentWriter:
-    """Takes rows with the columns of a schema, block after block, and writes their segment."""
+    """Takes rows with the columns of a schema, block by block, and writes their segment."""
 
     def __init__(self, index: Index, schema: TableSchema) -> None:
         self.index = index
@@ -48,11 +48,11 @@ class SegmentWriter:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows as a file holds them."""
+        """Add rows as a file holds them."""
         self.add_columns([batch.column(c) for c in self._columns], batch.num_rows)
 
     def add_columns(self, columns: Sequence[pa.Array], rows: int) -> None:
-        """Rows as columns, those of the keys first."""
+        """Add rows as columns, key columns first."""
         self._builder.add(columns)
         self._rows += rows
 
@@ -61,7 +61,7 @@ class SegmentWriter:
         self._ends.append(self._rows)
 
     def keyed(self) -> KeyedRows | None:
-        """The keys of the rows, of a kind that has keys."""
+        """Return the keys of the rows, if the kind has keys."""
         keyed = getattr(self._builder, "keyed", None)
         return None if keyed is None else KeyedRows(*keyed())
 
@@ -81,7 +81,7 @@ def write_content(
     starts: Sequence[int],
     keyed: KeyedRows | None = None,
 ) -> SegmentFile:
-    """Put a segment into a file and read it back."""
+    """Write a segment to a file and read it back."""
     path = FileName.new(table_id, "index", writer_id, index.kind).path
     size = 0
     with storage.create_file(path) as file:
@@ -93,7 +93,7 @@ def write_content(
     with removing(storage, path, "A new index segment"):
         segment = index.open(storage, made)
         if list(segment.starts) != list(starts):
-            raise Wrong(f"it has rows {list(segment.starts)} and not {list(starts)}")
+            raise Wrong(f"it has rows {list(segment.starts)} instead of {list(starts)}")
         if keyed is not None and len(keyed.keys):
             for n in {0, len(keyed.keys) - 1}:
                 if int(keyed.positions[n]) not in segment.find(keyed.keys[n]):
@@ -102,7 +102,7 @@ def write_content(
 
 
 def segment_in_memory(index: Index, schema: TableSchema, batches: Sequence[Sequence[pa.Array]]) -> Any:
-    """An open segment of some rows, given as the columns of ``index.all_fields``, as one block."""
+    """Return an open segment of some rows, given as the columns of ``index.all_fields``, as one block."""
     builder = kind_named(index.kind).builder(index, index.all_fields(schema), lasting=False)
     for columns in batches:
         builder.add(columns)

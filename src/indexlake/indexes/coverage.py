@@ -1,11 +1,11 @@
 """Coverage: which segment of an index answers for which block, kept next to the block index.
 
-Coverage is physical.  It says which block files a segment answers for, not at which snapshots, so it outlives the
+Coverage is physical.  It says for which block files a segment answers, not at which snapshots, so it outlives the
 block's end and serves every retained snapshot.  Visibility is applied to what is found: a hit is live at the snapshot
 as far as the block and its deletes can tell; if the block is younger than the snapshot, the caller has to check the
 row's own version.  Blocks without a segment are *gaps*, which have to be scanned.
 
-Bounds of all segments are compared at once; only segments that may hold a key are opened.
+The bounds of all segments are compared at once; only segments that may hold a key are opened.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Hit = tuple[BlockRecord, int]
 
 FEW = 16
-"""The bounds of up to so many blocks are compared one by one: arrays would cost more."""
+"""With up to this many blocks, bounds are compared one by one: arrays would cost more."""
 
 _FOREVER = np.iinfo(np.int64).max
 
@@ -47,7 +47,7 @@ def _end(link: Link) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """A segment and the visible blocks for which it answers, each with its ordinal in the segment."""
+    """A segment and the visible blocks it answers for, each with its ordinal in the segment."""
 
     segment: SegmentFile
     blocks: tuple[tuple[BlockRecord, int], ...]
@@ -57,25 +57,25 @@ class Group:
         return {ordinal: block for block, ordinal in self.blocks}
 
     def split(self, starts: Sequence[int], slots: Slots) -> Iterator[tuple[BlockRecord, slice, Slots]]:
-        """Of each visible block with some of the slots, which ascend: which of them, and the positions in the block."""
+        """Split ascending slots by visible block: the block, which of the slots are in it, their positions there."""
         if not len(slots):
             return
         if len(slots) <= FEW:
             ordinals = [bisect_right(starts, slot) - 1 for slot in slots.tolist()]
             cuts = [0, *(n for n in range(1, len(ordinals)) if ordinals[n] != ordinals[n - 1])]
-            there = [ordinals[n] for n in cuts]
+            occupied = [ordinals[n] for n in cuts]
         else:
             bounds = np.searchsorted(slots, np.asarray(starts))
             held = np.flatnonzero(np.diff(bounds))
-            there, cuts = held.tolist(), bounds[held].tolist()
-        for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
+            occupied, cuts = held.tolist(), bounds[held].tolist()
+        for ordinal, first, end in zip(occupied, cuts, [*cuts[1:], len(slots)], strict=True):
             block = self._by_ordinal.get(ordinal)
             if block is not None:
                 yield block, slice(first, end), slots[first:end] - starts[ordinal]
 
 
 class Coverage:
-    """The blocks of one table state as one index covers them.
+    """How one index covers the blocks of one table state.
 
     Immutable; bounds and groups are made on first use, and the bounds of one state are carried over to the next.
     """
@@ -91,9 +91,9 @@ class Coverage:
         ints: bool,
     ) -> None:
         self.index = index
-        self.links = links  # by data file id, of each block the one with the largest end
+        self.links = links  # by data file id: each block's link with the largest end
         self.gaps = gaps  # data file ids
-        self.types = types  # of the columns now; segments of other types do not answer.  None: they never change
+        self.types = types  # of the columns now; segments of other types do not answer.  None: fixed
         self._blocks = blocks
         self._ints = ints
         self._bounds: _Bounds | None = None
@@ -101,8 +101,8 @@ class Coverage:
 
     @staticmethod
     def of(index: Index, blocks: BlockIndex, links: Sequence[Link], schema: TableSchema) -> Coverage:
-        """``schema``: of now."""
-        lasting, types = _lasting({}, links), _types(index, schema)
+        """Return the coverage of these blocks; ``schema`` is the current one."""
+        lasting, types = _latest({}, links), _types(index, schema)
         gaps = _uncovered(blocks.records, lasting, types)
         return Coverage(index, blocks, lasting, gaps, types, ints=_are_ints(index, schema))
 
@@ -117,15 +117,15 @@ class Coverage:
         written: Sequence[Link],
         horizon: int | None,
     ) -> Coverage:
-        """The coverage of the next state, whose last blocks are the added ones, and the first those that were kept.
+        """Return the coverage of the next state: the blocks of this one with ``kept`` set, followed by the added ones.
 
-        ``written`` are the links that came or changed.  ``horizon``, when records were purged: links of removed blocks
-        and links that ended up to it are gone.
+        ``written`` are the links that are new or changed.  If records were purged, ``horizon`` says how far: links of
+        removed blocks, and links that ended by then, are gone.
         """
         types = _types(index, schema)
         if not written and horizon is None and blocks is self._blocks and index == self.index and types == self.types:
             return self
-        links = _lasting(self.links, written)
+        links = _latest(self.links, written)
         ended = [] if horizon is None else [f for f, link in links.items() if not link.serves(horizon)]
         for file_id in (*removed, *ended):
             links.pop(file_id, None)
@@ -142,13 +142,13 @@ class Coverage:
         return new
 
     def link_of(self, block: BlockRecord, schema: TableSchema, snapshot: int) -> Link | None:
-        """The link through which the index answers for a block, at a snapshot with that schema."""
+        """Return the link through which the index answers for a block at a snapshot with this schema, if any."""
         link = self.links.get(block.data_file_id)
         types = self.types if self.types is None else self.index.key_types(schema)
         return link if link is not None and link.serves(snapshot) and _answers(link, types) else None
 
     def groups(self, state: TableState, snapshot: int) -> list[Group]:
-        """The segments that answer for blocks visible at the snapshot, each with these blocks."""
+        """Return the segments that answer for blocks visible at the snapshot, each with these blocks."""
         if snapshot == state.at and self._live_groups is not None:
             return self._live_groups
         found: dict[int, tuple[SegmentFile, list[tuple[BlockRecord, int]]]] = {}
@@ -164,7 +164,7 @@ class Coverage:
         return groups
 
     def find(self, key: Key, state: TableState, snapshot: int, files: OpenFiles) -> list[Hit]:
-        """Blocks and positions that hold the key and are not deleted at the snapshot, among blocks that are covered."""
+        """Return blocks and positions that hold the key and are not deleted at the snapshot, among covered blocks."""
         hits: list[Hit] = []
         if not self.links:
             return hits
@@ -178,7 +178,7 @@ class Coverage:
         for n in overlapping:
             block = self._blocks.records[n]
             link = self.links[block.data_file_id]
-            if link.index_file_id != asked:  # blocks that a segment covers together mostly stand together
+            if link.index_file_id != asked:  # blocks covered by the same segment are mostly next to each other
                 asked = link.index_file_id
                 segment = files.segment(link.segment, self.index.open)
                 slots = segment.find(key, hashed)
@@ -191,11 +191,11 @@ class Coverage:
     def find_many(
         self, keys: KeyColumn, state: TableState, snapshot: int, files: OpenFiles
     ) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(block, indices into ``keys``, positions) of each covered block that holds some of the keys."""
+        """Yield each covered block that holds some of the keys, with indices into ``keys`` and positions."""
         if not len(keys):
             return
         order = keys.argsort()
-        ordered = keys.take(order)  # sorted input saves a sort per segment
+        ordered = keys.take(order)  # sorted input saves one sort per segment
         low, high = key_to_bytes(ordered[0]), key_to_bytes(ordered[len(ordered) - 1])
         overlapping = self._overlapping(low, high, snapshot)
         hashes = hash_keys(ordered) if overlapping else None
@@ -222,7 +222,7 @@ class Coverage:
                 yield block, indices, positions
 
     def _overlapping(self, low: bytes, high: bytes, snapshot: int) -> list[int]:
-        """Blocks visible at the snapshot, by number, whose segments' bounds meet [low, high]."""
+        """Return the numbers of the blocks visible at the snapshot whose segment's bounds meet [low, high]."""
         if len(self._blocks) <= FEW:
             return [
                 n
@@ -240,34 +240,34 @@ class Coverage:
 
 
 def _answers(link: Link | None, types: tuple[str, ...] | None) -> bool:
-    """Whether a link's segment was made from columns of these types."""
+    """Return whether there is a link and its segment was built from columns of these types."""
     return link is not None and (types is None or link.segment.key_types == types)
 
 
 def _types(index: Index, schema: TableSchema) -> tuple[str, ...] | None:
     if index.is_primary:
-        return None  # nobody can alter columns of the primary key
+        return None  # columns of the primary key cannot be altered
     return index.key_types(schema) if index.fits(schema) else ()
 
 
 def _are_ints(index: Index, schema: TableSchema) -> bool:
-    """Whether its keys are integers."""
+    """Return whether the keys are integers."""
     return index.fits(schema) and [f.codec.kind for f in index.fields(schema)] == ["int"]
 
 
-def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Link]:
-    """Of the links of each block the one with the largest end: a fold ends one and begins another.
+def _latest(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Link]:
+    """Return each block's link with the largest end: a fold ends one link and begins another.
 
-    Of two live ones the younger: the end of the other was written, and purged, since it was read.
+    Of two live links the younger counts: the end of the other was written and purged since it was read.
     """
     links = dict(known)
     for link in written if known else ():
-        there = links.get(link.data_file_id)
-        if there is not None and there.index_file_id == link.index_file_id:
-            del links[link.data_file_id]  # as it was before
+        current = links.get(link.data_file_id)
+        if current is not None and current.index_file_id == link.index_file_id:
+            del links[link.data_file_id]  # remove the older version of the same link
     for link in written:
-        there = links.get(link.data_file_id)
-        if there is None or (_end(link), link.begin_snapshot) > (_end(there), there.begin_snapshot):
+        current = links.get(link.data_file_id)
+        if current is None or (_end(link), link.begin_snapshot) > (_end(current), current.begin_snapshot):
             links[link.data_file_id] = link
     return links
 
@@ -282,11 +282,11 @@ def _uncovered(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """From where to where each block and its link serve (nowhere, if it has none), and the segment's bounds."""
+    """For each block, the snapshots that both it and its link serve (none without a link), and the segment's bounds."""
 
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    low: Any  # eight bytes in key order compare like the integers they spell: numpy; else an Arrow array
+    low: Any  # NumPy arrays for integer keys, whose eight bytes compare like the integers; Arrow arrays otherwise
     high: Any
 
     @staticmethod
@@ -321,7 +321,7 @@ class _Bounds:
         )  # fmt: skip
 
     def meeting(self, low: bytes, high: bytes) -> npt.NDArray[np.bool_]:
-        """Which bounds meet [low, high], among those of blocks with a segment."""
+        """Return which bounds meet [low, high]; meaningless for blocks without a segment."""
         met: npt.NDArray[np.bool_]
         if isinstance(self.low, np.ndarray):
             met = (self.low <= int.from_bytes(high, "big")) & (self.high >= int.from_bytes(low, "big"))

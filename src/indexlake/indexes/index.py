@@ -28,18 +28,18 @@ PRIMARY = "primary"
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The definition of an index, as the catalog has it."""
+    """The definition of an index, as the catalog holds it."""
 
     index_id: int
     name: str
     kind: str
-    key_field_ids: tuple[int, ...]  # the oldest of each column's line: an index stays with a column that is altered
+    key_field_ids: tuple[int, ...]  # the original ones: an index stays with an altered column
     include_field_ids: tuple[int, ...]
     unique: bool
-    params: Mapping[str, Any]  # of the kind
+    params: Mapping[str, Any]  # parameters of the kind
     begin_snapshot: int
     end_snapshot: int | None
-    enforced_snapshot: int | None  # since when no two rows may have the same key
+    enforced_snapshot: int | None  # the snapshot since which keys must be unique
     changed_in: int
 
     @property
@@ -53,29 +53,29 @@ class Index:
         return self.name == PRIMARY
 
     def serves(self, snapshot: int, schema: TableSchema) -> bool:
-        """Whether readers at the snapshot, which has the schema, may ask it: no matter how young it is."""
+        """Return whether readers at the snapshot, which has this schema, may use it, even if it was created later."""
         return (self.end_snapshot is None or self.end_snapshot > snapshot) and self.fits(schema)
 
     def fits(self, schema: TableSchema) -> bool:
-        """Whether the schema, which may be an old one, has its columns."""
+        """Return whether the schema, possibly an old one, has all columns of the index."""
         return all(i in schema.by_root for i in (*self.key_field_ids, *self.include_field_ids))
 
     def fields(self, schema: TableSchema) -> tuple[Field, ...]:
-        """The columns that make its keys, as the schema has them."""
+        """Return its key columns, as the schema has them."""
         if self.is_primary:
             return schema.key_fields
         return tuple([schema.by_root[i] for i in self.key_field_ids])
 
     def all_fields(self, schema: TableSchema) -> tuple[Field, ...]:
-        """The columns of its keys, then the included ones."""
+        """Return its key columns, then the included ones."""
         return tuple([schema.by_root[i] for i in (*self.key_field_ids, *self.include_field_ids)])
 
     def key_types(self, schema: TableSchema) -> tuple[str, ...]:
-        """What segments made from rows of the schema are marked with."""
+        """Return the column types that segments built from rows of the schema are labelled with."""
         return tuple(type_to_text(f.type) for f in self.all_fields(schema))
 
     def writer(self, schema: TableSchema) -> SegmentWriter:
-        """Makes a segment from rows with the columns of the schema."""
+        """Return a writer that builds a segment from rows with the columns of the schema."""
         return SegmentWriter(self, schema)
 
     def open(self, storage: Storage, file: SegmentFile) -> Any:
@@ -91,7 +91,7 @@ class Index:
 
 
 class Link(NamedTuple):
-    """A segment answers for a block, which it knows by an ordinal.  ``end_snapshot`` is None while the link is live."""
+    """Says that a segment answers for a block, under an ordinal.  ``end_snapshot`` is None while the link is live."""
 
     data_file_id: int
     index_file_id: int
@@ -102,5 +102,5 @@ class Link(NamedTuple):
     changed_in: int
 
     def serves(self, snapshot: int) -> bool:
-        """Whether a reader at the snapshot may use it, however young it is: what it covers never changes."""
+        """Return whether a reader at the snapshot may use it, even if it is younger: what it covers never changes."""
         return self.end_snapshot is None or self.end_snapshot > snapshot

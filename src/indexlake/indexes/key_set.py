@@ -1,4 +1,4 @@
-"""A set of keys in memory: sorted once, searched many at a time.  No Python object per key.
+"""A set of keys in memory: sorted once, searched for many keys at a time, without a Python object per key.
 
 Immutable, and safe to share between threads.
 """
@@ -19,10 +19,10 @@ class KeySet:
     """The distinct keys of a column, in order, and which of its rows hold each of them."""
 
     def __init__(self, keys: KeyColumn) -> None:
-        self.order = keys.argsort()  # rows of the column, those of one key together, each key's in their own order
+        self.order = keys.argsort()  # rows of the column, grouped by key, each key's in their own order
         ordered = keys.take(self.order)
         first = _first_of_runs(ordered)
-        self.starts = np.append(np.flatnonzero(first), len(ordered))  # where in `order` the rows of each key begin
+        self.starts = np.append(np.flatnonzero(first), len(ordered))  # where the rows of each key begin in `order`
         self.keys = ordered if first.all() else ordered.take(self.starts[:-1])
         self._common = len(self.keys.common_prefix())
         self._prefixes = self.keys.prefixes(self._common)
@@ -44,13 +44,13 @@ class KeySet:
         return low < len(self) and self.keys[low] == key
 
     def mask(self, keys: KeyColumn) -> npt.NDArray[np.bool_]:
-        """Which of the keys are in the set."""
+        """Return which of the keys are in the set."""
         found = np.zeros(len(keys), np.bool_)
         found[self.find(keys)[0]] = True
         return found
 
     def find(self, keys: KeyColumn) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(indices into ``keys`` of those in the set, their numbers in the set)."""
+        """Return the indices into ``keys`` of those in the set, and their numbers in the set."""
         if not len(self) or not len(keys):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         prefixes = keys.prefixes(self._common)

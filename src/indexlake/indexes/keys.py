@@ -1,9 +1,9 @@
-"""Keys of one or several columns as values whose plain order is the order of the keys.
+"""Keys of one or several columns as values whose natural order is the order of the keys.
 
-A key of one integer-like column is an unsigned 64-bit integer: the encoded value with its sign bit flipped.
-Any other key is a byte string: integers as eight big-endian bytes; byte values as they are if they come last,
-else escaped and ended (00 → 00 FF, end 00 00).  Two keys are equal exactly when all their canonical values
-are, so -0.0 and 0.0 are one key and every NaN is one key.  A key has no null part: the caller refuses those.
+A key of one integer-like column is an unsigned 64-bit integer: the encoded value with its sign bit flipped.  Any other
+key is a byte string: integers as eight big-endian bytes; byte values unchanged if they come last, else escaped and
+terminated (00 → 00 FF, terminator 00 00).  Two keys are equal exactly when all their canonical values are, so -0.0 and
+0.0 are one key and every NaN is one key.  No part of a key is null: callers make sure of that.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _HASHED = 1 << 15
 
 
 def encode_key(codecs: Sequence[Codec], values: Sequence[SqlValue]) -> Key:
-    """The key of encoded values, one per column."""
+    """Return the key of encoded values, one per column."""
     if len(codecs) == 1:
-        value: Any = codecs[0].canonical(values[0])
-        return value + _SIGN if codecs[0].kind == "int" else bytes(value)
+        codec = codecs[0]
+        value: Any = codec.canonical(values[0])
+        return value + _SIGN if codec.kind == "int" else bytes(value)
     last = len(codecs) - 1
     pairs = zip(codecs, values, strict=True)
     return b"".join([encode_part(c, c.canonical(v), last=n == last) for n, (c, v) in enumerate(pairs)])
 
 
 def encode_keys(codecs: Sequence[Codec], columns: Sequence[Sequence[SqlValue]]) -> list[Key | None]:
-    """The keys of encoded values given by column; None where one of them is null."""
+    """Return the keys of encoded values given by column, with None for those with a null."""
     if len(codecs) == 1 and codecs[0].kind == "int":
         canonical: Any = codecs[0].canonical
         return [None if value is None else canonical(value) + _SIGN for value in columns[0]]
@@ -47,14 +48,14 @@ def encode_keys(codecs: Sequence[Codec], columns: Sequence[Sequence[SqlValue]]) 
 
 
 def encode_part(codec: Codec, value: Any, *, last: bool) -> bytes:
-    """A canonical value as a part of a key of several columns."""
+    """Return a canonical value encoded as a part of a key of several columns."""
     if codec.kind == "int":
         return (value + _SIGN).to_bytes(8, "big")  # type: ignore[no-any-return]
     return bytes(value) if last else value.replace(b"\x00", b"\x00\xff") + _END
 
 
 def decode_key(codecs: Sequence[Codec], key: Key) -> list[Any]:
-    """The encoded values of a key, in their canonical form."""
+    """Return the encoded values of a key, in their canonical form."""
     if isinstance(key, int):
         return [key - _SIGN]
     if len(codecs) == 1:
@@ -77,7 +78,7 @@ def decode_key(codecs: Sequence[Codec], key: Key) -> list[Any]:
 
 
 def key_to_bytes(key: Key) -> bytes:
-    """A key as bytes in key order, for catalog records."""
+    """Return a key as bytes in key order, for catalog records."""
     return key if isinstance(key, bytes) else key.to_bytes(8, "big")
 
 
@@ -94,7 +95,7 @@ class KeyColumn:
 
     @classmethod
     def from_arrays(cls, codecs: Sequence[Codec], arrays: Sequence[pa.Array | pa.ChunkedArray]) -> KeyColumn:
-        """The keys of the rows of some columns, which hold no null."""
+        """Make the keys of rows given as columns, which contain no null."""
         if len(codecs) == 1 and codecs[0].kind == "int":
             values = np.asarray(codecs[0].canonical_array(arrays[0]))
             return cls(ints=_flipped(values))
@@ -107,14 +108,13 @@ class KeyColumn:
 
     @classmethod
     def from_keys(cls, keys: Sequence[Key], *, ints: bool) -> KeyColumn:
-        """The given keys, all of them integers or all of them byte strings."""
+        """Make a column of the given keys, which are either all integers or all byte strings."""
         if ints:
             return cls(ints=np.array(keys, np.uint64))
         return cls(binary=pa.array(keys, pa.large_binary()))
 
     @property
     def is_int(self) -> bool:
-        """Whether the keys are integers."""
         return self.ints is not None
 
     def __len__(self) -> int:
@@ -136,31 +136,31 @@ class KeyColumn:
         return f"KeyColumn({len(self)} {'integers' if self.is_int else 'byte strings'})"
 
     def to_list(self) -> list[Key]:
-        """All keys as Python values."""
+        """Return all keys as Python values."""
         keys: list[Key] = self.ints.tolist() if self.ints is not None else self.binary.to_pylist()
         return keys
 
     def slice(self, offset: int, length: int | None = None) -> KeyColumn:
-        """Some consecutive keys, without copying them."""
+        """Return consecutive keys without copying them."""
         if self.ints is not None:
             return KeyColumn(ints=self.ints[offset : None if length is None else offset + length])
         return KeyColumn(binary=self.binary.slice(offset, length))
 
     def take(self, indices: npt.NDArray[Any]) -> KeyColumn:
-        """The keys at some indices, in their order."""
+        """Return the keys at some indices, in the order of the indices."""
         if self.ints is not None:
             return KeyColumn(ints=self.ints[indices])
         return KeyColumn(binary=self.binary.take(pa.array(indices)))
 
     @staticmethod
     def concat(columns: Sequence[KeyColumn]) -> KeyColumn:
-        """The keys of several columns of one kind, one after the other."""
+        """Concatenate columns of the same kind."""
         if columns[0].ints is not None:
             return KeyColumn(ints=np.concatenate([c.ints for c in columns if c.ints is not None]))
         return KeyColumn(binary=pa.concat_arrays([c.binary for c in columns]))
 
     def is_sorted(self) -> bool:
-        """Whether no key is greater than the next one."""
+        """Return whether no key is greater than the next one."""
         if self.ints is not None:
             return bool((self.ints[1:] >= self.ints[:-1]).all())
         if len(self) < 2:
@@ -168,7 +168,7 @@ class KeyColumn:
         return bool(pc.all(pc.less_equal(self.binary.slice(0, len(self) - 1), self.binary.slice(1))).as_py())
 
     def argsort(self, *, in_runs: bool = False) -> npt.NDArray[np.intp]:
-        """The stable permutation that sorts the keys.  ``in_runs``: they are a few sorted runs, one after the other."""
+        """Return the stable permutation that sorts the keys.  ``in_runs``: the keys consist of a few sorted runs."""
         if self.is_sorted():
             return np.arange(len(self))
         if self.ints is not None:
@@ -178,20 +178,20 @@ class KeyColumn:
     def _argsort_binary(
         self, argsort: Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.intp]]
     ) -> npt.NDArray[np.intp]:
-        """Sort by the first eight bytes that differ, then repair the runs where those are equal."""
+        """Sort by the first eight bytes that differ, then repair the order where those are equal."""
         prefixes = self.prefixes(len(self.common_prefix()))
         order = argsort(prefixes)
         places = _tied(prefixes[order])
         if len(places):
             members = order[places]
-            # Rows of one run stay within its places, because runs are compared by their prefixes first.
+            # Each repaired stretch keeps its places, because the prefix is compared first.
             table = pa.table({"prefix": prefixes[members], "key": self.binary.take(pa.array(members))})
             repaired = pc.sort_indices(table, [("prefix", "ascending"), ("key", "ascending")])
             order[places] = members[np.asarray(repaired).astype(np.intp)]
         return order
 
     def first_duplicate(self) -> int | None:
-        """The index of the first key that an earlier one equals, or None if all keys differ."""
+        """Return the index of the first key that equals an earlier one, or None if all keys differ."""
         order = self.argsort()
         if self.ints is not None:
             ordered = self.ints[order]
@@ -204,7 +204,7 @@ class KeyColumn:
         return int(order[1:][again].min()) if again.any() else None
 
     def common_prefix(self) -> bytes:
-        """The longest byte string that every key starts with; empty for integers."""
+        """Return the longest byte string that every key starts with; empty for integers."""
         if self.ints is not None or not len(self):
             return b""
         bounds = pc.min_max(self.binary)
@@ -215,7 +215,7 @@ class KeyColumn:
         return bytes(low[:length])
 
     def prefixes(self, skip: int = 0) -> npt.NDArray[np.uint64]:
-        """Eight bytes of each key from `skip` on, filled up with zeros, as an integer in key order."""
+        """Return eight bytes of each key from `skip` on, padded with zeros, as an integer in key order."""
         if self.ints is not None:
             return self.ints
         offsets, data = binary_parts(self.binary)
@@ -226,14 +226,14 @@ class KeyColumn:
         unused = np.uint64(64) - np.uint64(8) * np.minimum(offsets[1:] - starts, 8).astype(np.uint64)
         short = unused > 0
         if short.any():
-            # Two shifts, because shifting a word by all its 64 bits is undefined.
+            # Shift twice, because shifting a word by all its 64 bits is undefined.
             half = unused[short] >> np.uint64(1)
             words[short] = (words[short] >> half >> half) << half << half
         return words
 
 
 class OneKey(KeyColumn):
-    """A single key, which becomes an array only where one is asked for."""
+    """A single key; arrays are made only on demand."""
 
     __slots__ = ("key",)
 
@@ -259,7 +259,7 @@ class OneKey(KeyColumn):
 
 
 def hash_key(key: Key) -> int:
-    """The 64-bit hash of one key, which files hold: splitmix64's finaliser for integers, xxh3-64 for byte strings."""
+    """Return the 64-bit hash of one key, as in files: splitmix64's finaliser for integers, xxh3-64 for byte strings."""
     if isinstance(key, bytes):
         return xxh3_64_intdigest(key)
     key = ((key ^ (key >> 30)) * _MIX_1) & _WORD
@@ -268,10 +268,10 @@ def hash_key(key: Key) -> int:
 
 
 def hash_keys(keys: KeyColumn) -> npt.NDArray[np.uint64]:
-    """The hashes of many keys."""
+    """Return the hashes of many keys, as `hash_key` does."""
     if keys.ints is None:
         found = np.empty(len(keys), np.uint64)
-        for start in range(0, len(keys), _HASHED):  # not all of them Python objects at a time
+        for start in range(0, len(keys), _HASHED):  # limits the number of Python objects at a time
             some = keys.binary.slice(start, _HASHED).to_pylist()
             found[start : start + len(some)] = np.fromiter(map(xxh3_64_intdigest, some), np.uint64, len(some))
         return found
@@ -282,7 +282,7 @@ def hash_keys(keys: KeyColumn) -> npt.NDArray[np.uint64]:
 
 
 def binary_parts(array: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """The offsets (from zero, one more than keys) and the bytes, not copied, of a large binary array."""
+    """Return the offsets (starting at zero, one more than keys) and the bytes, not copied, of a large binary array."""
     if not len(array):
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
     _, offsets_buffer, data_buffer = array.buffers()
@@ -292,9 +292,9 @@ def binary_parts(array: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt
 
 
 def part_values(codec: Codec, column: pa.Array | pa.ChunkedArray, *, last: bool) -> list[Any]:
-    """What to join for a part of a key of several columns: large binary arrays and scalars.
+    """Return what to join for one part of a key of several columns: large binary arrays and scalars.
 
-    Where the column is null, a byte string is null and an integer is anything.
+    Where the column is null, a byte string is null and an integer is arbitrary.
     """
     if codec.kind == "int":
         return [_int_bytes(_flipped(np.asarray(codec.canonical_array(column))))]
@@ -303,7 +303,7 @@ def part_values(codec: Codec, column: pa.Array | pa.ChunkedArray, *, last: bool)
 
 
 def _byte_values(codec: Codec, column: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
-    """Canonical values, chunk by chunk because small offsets end at 2 GiB."""
+    """Return the canonical values, cast chunk by chunk because 32-bit offsets end at 2 GiB."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     values: list[Any] = [codec.canonical_array(chunk) for chunk in chunks]
     parts = [part.cast(pa.large_binary()) for part in values]
@@ -325,13 +325,13 @@ def _scalar(value: bytes) -> pa.Scalar:
 
 
 def _argsort_runs(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """numpy's stable sort merges the runs that it finds."""
+    """Return the stable order; NumPy's stable sort merges the sorted runs it finds."""
     return np.argsort(keys, kind="stable")
 
 
 def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """Stable.  Sorts the upper bits of each key together with its index in one word, which is faster than an argsort,
-    then repairs the runs where those bits are equal."""
+    """Return the stable order, by sorting the upper bits of each key with its index in one word, which is faster than
+    an argsort, and then repairing the order where those bits are equal."""
     if not len(keys):
         return np.zeros(0, np.intp)
     low = keys.min()
@@ -349,7 +349,7 @@ def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
 
 
 def _tied(ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """The places of all numbers that equal a neighbour."""
+    """Return the places of all numbers that equal a neighbour."""
     same = ordered[1:] == ordered[:-1]
     tied = np.zeros(len(ordered), np.bool_)
     tied[1:] |= same
@@ -360,9 +360,9 @@ def _tied(ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
 def bisect_many(
     stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any, *, whole: bool = False
 ) -> npt.NDArray[Any]:
-    """Binary search of many keys at once, each in its own range of sorted keys.
+    """Search for many keys at once, each within its own range of sorted keys.
 
-    A range of one key is left alone by `pc.less`, unless it is `whole`: its key is compared afterwards anyway.
+    With `pc.less`, a range of one key is returned as it is unless `whole`, because callers compare that key anyway.
     """
     low, high = low.copy(), high.copy()
     smallest = 1 if before is pc.less and not whole else 0

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsBytes
 
 import numpy as np
 import numpy.typing as npt
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 Slots = npt.NDArray[np.int64]
 
 Found = tuple[npt.NDArray[np.int64], Slots]
-"""Indices into the keys that were asked for, ascending, and the slot of each."""
+"""Indices into the keys searched for, ascending, and the slot of each."""
 
 
 class SegmentFile(NamedTuple):
-    """A segment: a file, the types of the columns that its keys were made from, as text, and `key_to_bytes` bounds."""
+    """A segment's file, the types of its key columns, as text, and `key_to_bytes` bounds of its keys."""
 
     index_id: int
     path: str
     size: int
-    checksum: bytes
+    checksum: SupportsBytes  # gives serialised `Checksums`
     key_types: tuple[str, ...]
     min_key: bytes
     max_key: bytes
 
 
 class Content(NamedTuple):
-    """A segment that is not a file yet: its bytes in pieces, and bounds of its keys where the kind has ordered ones."""
+    """A segment that is not a file yet: its bytes in pieces, and bounds of its keys if the kind orders them."""
 
     pieces: Iterable[Any]  # buffers
     low: bytes = b""
@@ -61,18 +61,18 @@ class Content(NamedTuple):
 
 
 class SegmentBuilder(Protocol):
-    """Makes one segment from the rows of one block after the other."""
+    """Builds one segment from rows, block by block."""
 
     def add(self, columns: Sequence[pa.Array]) -> None:
-        """The next rows of the block: its key columns, then the included ones."""
+        """Add the next rows of the block: the key columns, then the included ones."""
         ...
 
     def end_block(self) -> None:
-        """The block has no more rows."""
+        """End the block."""
         ...
 
     def content(self) -> Content:
-        """After the last block has ended."""
+        """Return the segment, after the last block has ended."""
         ...
 
 
@@ -81,28 +81,28 @@ class Segment(Protocol):
 
     @property
     def starts(self) -> Sequence[int]:
-        """The first slot of each of its blocks, and the number of all slots."""
+        """The first slot of each block, and the total number of slots."""
         ...
 
 
 class Probe(Protocol):
-    """What a kind can look up for a predicate.  Prints itself for ``explain``.  Pickles."""
+    """What a kind can look up for a predicate.  Its ``str`` is shown by ``explain``, and it can be pickled."""
 
     @property
     def exact(self) -> bool:
-        """Whether every row that it finds satisfies the part of the condition that it was made from."""
+        """Whether every row found is certain to satisfy the part of the condition that the probe was made from."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a segment has for a probe."""
+    """A segment's answer to a probe."""
 
     count: int
-    """About how many slots, never fewer; to know it costs little however many they are."""
+    """An upper bound of the number of slots, usually close; cheap to determine however many there are."""
 
     slots: Callable[[], Slots]
-    """All slots that may satisfy the probe, ascending, each once."""
+    """Returns all slots that may satisfy the probe, ascending, each once."""
 
 
 class ProbedSegment(Segment, Protocol):
@@ -112,44 +112,44 @@ class ProbedSegment(Segment, Protocol):
 
 
 class KeySegment(ProbedSegment, Protocol):
-    """A segment that finds exact keys: what primary keys and unique indexes need.
+    """A segment that finds exact keys, as primary keys and unique indexes need.
 
-    Hashes are those of `hash_key` and `hash_keys`: whoever asks several segments makes them once.
+    Hashes are those of `hash_key` and `hash_keys`; callers that ask several segments compute them once.
     """
 
     def find(self, key: Key, hash_: int | None = None) -> list[int]:
-        """The slots that hold a key, in order."""
+        """Return the slots that hold a key, in order."""
         ...
 
     def find_many(self, keys: KeyColumn, hashes: npt.NDArray[np.uint64] | None = None) -> Found: ...
 
-    # Whole segments are compared with each other.
+    # Methods for comparing whole segments with each other
 
     def __len__(self) -> int: ...
     @property
     def unique(self) -> bool:
-        """Whether no key is there twice."""
+        """Whether no key occurs twice."""
         ...
 
     def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
-        """All keys in order, or some.  Rows without a key (null in a column of the key) are not among them."""
+        """Return the keys in order, all or some.  Rows with a null in their key are left out."""
         ...
 
     def key_slots(self, first: int = 0, end: int | None = None) -> Slots:
-        """Where each of ``keys()`` is."""
+        """Return the slot of each of ``keys()``."""
         ...
 
     def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
-        """The rows of ``keys()`` with low <= key < high; None is no bound."""
+        """Return the rows of ``keys()`` with low <= key < high, where None means unbounded."""
         ...
 
     def sample(self, count: int) -> list[Key]:
-        """Up to so many of the keys, evenly spaced, the first and the last among them."""
+        """Return up to ``count`` of the keys, evenly spaced, including the first and the last."""
         ...
 
 
 class Part(NamedTuple):
-    """A segment, which of its slots are visible, and which of those may be found; None: all of them."""
+    """A segment, with masks of the slots that are visible and of those that may be found; None means all of them."""
 
     segment: Any
     live: npt.NDArray[np.bool_] | None
@@ -170,74 +170,74 @@ class Hits(NamedTuple):
 
 
 class IndexKind(ABC):
-    """One kind of index.  Stateless: everything comes from the definition and the segments."""
+    """One kind of index.  Stateless: all data comes from the definition and the segments."""
 
     name: str
     measure: str | None = None
-    """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
+    """The column that a search adds: ``_score`` (greatest first) or ``_distance`` (smallest first)."""
 
     ranks_by_all: bool = False
     """Whether scores depend on all visible rows, not only on those that satisfy ``where``."""
 
     slow: bool = False
-    """Whether building takes many times as long as writing the rows: jobs do that, users do not wait for it."""
+    """Whether building takes many times as long as writing the rows, so that it is left to jobs."""
 
     most_rows: int = 1 << 24
-    """Segments are not folded into larger ones than that: it bounds the memory of a build."""
+    """Segments are not folded into larger ones than this, which bounds the memory of a build."""
 
     def hot_fields(self, fields: Sequence[Field]) -> Sequence[Field]:
-        """The columns by whose values the hot store should find rows; the kind's own structures are for blocks."""
+        """Return the columns by which the hot store should find rows; the kind's own structures only serve blocks."""
         return ()
 
     @abstractmethod
     def define(
         self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Check a new definition and give the parameters to keep, as JSON values, with defaults filled in.
+        """Check a new definition and return the parameters to store, as JSON values, with defaults filled in.
 
-        Raises ``SchemaError`` for columns, options or parameters that the kind does not take, and
-        ``MissingExtraError`` where a library is missing.  `refuse_unique` and the like say it in common words.
+        Raises ``SchemaError`` for columns, options or parameters that the kind does not accept, and
+        ``MissingExtraError`` if a library is missing.  `refuse_unique` and the other helpers raise the usual messages.
         """
 
     @abstractmethod
     def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> SegmentBuilder:
-        """``fields`` are the key columns, then the included ones, as the rows have them.
+        """Return a builder; ``fields`` are the key columns, then the included ones, as the rows have them.
 
-        ``lasting=False``: for hot rows or one query, so it has to be made fast.
+        ``lasting=False``: the segment is for hot rows or a single query, so it has to be built fast.
         """
 
     @abstractmethod
     def open(self, index: Index, file: InputFile) -> Any:
-        """A segment from a file or from memory, whose bytes are verified.  Reads little before it is asked."""
+        """Open a segment from a file or from memory, whose bytes are verified.  Reads little until it is used."""
 
     @abstractmethod
     def merge(self, index: Index, inputs: Sequence[tuple[Any, Sequence[int]]]) -> Content:
-        """One segment from several: of each input the blocks with these ordinals, in this order."""
+        """Return one segment made from several: the blocks with these ordinals of each input, in this order."""
 
     def probe(self, index: Index, fields: Sequence[Field], test: Test) -> Probe | None:
-        """What of the condition the index can answer: usually some of the conjuncts.  None: nothing."""
+        """Return what the index can answer of the condition, usually some of its conjuncts, or None."""
         return None
 
     def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> Any:
-        """A search query, checked and ready.  Raises ``ExpressionError`` that says what is wrong with it."""
+        """Check a search query and return it ready for use.  Raises ``ExpressionError`` if it is wrong."""
         raise self._not_searched(index)
 
     def search(self, index: Index, query: Any, parts: Sequence[Part], k: int) -> Hits:
-        """The best k of the slots of all parts that may be found, or all if there are fewer."""
+        """Return the best k eligible slots of all parts, or all if there are fewer."""
         raise self._not_searched(index)
 
     def _not_searched(self, index: Index) -> SchemaError:
         return SchemaError(
-            f"Index {index.name!r} is a {self.name}, which cannot be searched with t.search; it makes where=… fast."
+            f"Index {index.name!r} is of kind {self.name}, which t.search cannot use; it makes where=… fast."
         )
 
     def snippets(self, index: Index, query: Any, values: Sequence[Any]) -> list[str | None] | None:
-        """What to show of the found values of the first key column; None: the kind has nothing to show."""
+        """Return the text to show for each value found in the first key column, or None if the kind has no snippets."""
         return None
 
 
 def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse parameters that a kind does not have."""
+    """Refuse parameters that the kind does not have."""
     names = sorted(known)
     for name in params:
         if name not in names:
@@ -246,7 +246,7 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number that was given as a parameter or an option, also one of NumPy; None: it is something else."""
+    """Return a whole number, including NumPy's, given as a parameter or option; None if it is anything else."""
     if type(value) is int:
         return value
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""The index kinds by name, as index definitions name them: the built-in ones and those of other packages.
+"""The index kinds by the names used in index definitions: the built-in ones and those of other packages.
 
 A kind is loaded when it is first needed.  Another package adds one with an entry point in the group
 ``indexlake.index_kinds``; it cannot replace a built-in kind.
@@ -27,7 +27,7 @@ _OWN = {
 _SYNONYMS = {"rstar": "rtree"}
 
 KINDS: dict[str, IndexKind] = {}
-"""Those that have been asked for."""
+"""The kinds loaded so far."""
 
 
 def kind_named(name: str) -> IndexKind:
@@ -36,7 +36,7 @@ def kind_named(name: str) -> IndexKind:
 
 
 def kind_if_known(name: str) -> IndexKind | None:
-    """None: this release does not have it.  Whoever can do without asks so."""
+    """Return the kind, or None if this release does not have it, for callers that can do without."""
     try:
         return kind_named(name)
     except NotFoundError:
@@ -44,10 +44,10 @@ def kind_if_known(name: str) -> IndexKind | None:
 
 
 def known_name(name: str) -> str:
-    """The name under which definitions keep a kind."""
+    """Return the name under which definitions store a kind."""
     folded = name.lower() if isinstance(name, str) else name
     folded = _SYNONYMS.get(folded, folded)
-    if folded not in KINDS and folded not in _OWN and folded not in _others():
+    if folded not in KINDS and folded not in _OWN and folded not in _external():
         raise _unknown(name)
     return folded
 
@@ -56,19 +56,19 @@ def _load(name: str) -> IndexKind:
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         found = getattr(import_module(module), attribute)
-    elif name in (others := _others()):
+    elif name in (others := _external()):
         found = others[name].load()
     else:
         raise _unknown(name)
     return KINDS.setdefault(name, found())
 
 
-def _others() -> dict[str, EntryPoint]:
+def _external() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _unknown(name: object) -> NotFoundError:
-    known = ", ".join(sorted({*_OWN, *KINDS, *_others()}))
+    known = ", ".join(sorted({*_OWN, *KINDS, *_external()}))
     return NotFoundError(
         f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: "
         "upgrade with pip install -U indexlake, or install that package.",

@@ -1,4 +1,4 @@
-"""Bytes that are written once and read back: in memory while they are few, then in the lake's spill folder."""
+"""Bytes that are written once and read back: in memory while there are few, then in the lake's spill folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE = 1 << 20
 
 
 class Spool:
-    """One growing sequence of bytes.  Up to ``in_memory`` of them, or `IN_MEMORY`, stay in memory."""
+    """A growing sequence of bytes.  Up to ``in_memory`` bytes (by default `IN_MEMORY`) stay in memory."""
 
     def __init__(self, in_memory: int | None = None) -> None:
         self.size = 0
@@ -29,7 +29,7 @@ class Spool:
         self._spill = current_spill()
 
     def write(self, array: npt.NDArray[Any] | bytes) -> int:
-        """Append, and say where."""
+        """Append the bytes and return where they begin."""
         view = _bytes(array)
         at = self.size
         self.size += len(view)
@@ -41,7 +41,7 @@ class Spool:
         return at
 
     def read(self, at: int, count: int, dtype: Any) -> npt.NDArray[Any]:
-        """An array that was written."""
+        """Return an array that was written."""
         size = count * np.dtype(dtype).itemsize
         if self._file is None:
             self._kept = [memoryview(b"".join(self._kept))] if len(self._kept) > 1 else self._kept
@@ -58,7 +58,7 @@ class Spool:
         return np.frombuffer(data, dtype)
 
     def pieces(self) -> Iterator[memoryview]:
-        """Everything, in pieces."""
+        """Yield everything in pieces."""
         if self._file is None:
             yield from self._kept
             return
@@ -66,7 +66,7 @@ class Spool:
             yield _bytes(self.read(at, min(_PIECE, self.size - at), np.uint8))
 
     def as_file(self) -> InputFile:
-        """To be read like a file of the storage, when all has been written."""
+        """Return the bytes as a file that can be read like one in storage, once everything has been written."""
         return InputFile(_SpooledBytes(self))
 
     def _flush(self) -> None:

@@ -1,8 +1,9 @@
-"""Sources that are each in key order, merged into one stream without a sort: what no unread row can precede is given.
+"""Merge sources that are each in key order into one stream without a sort.
 
 A source is opened when the stream comes to the first key that it may hold, so sources that do not overlap are read one
-after the other and their batches passed on as they are.  Where sources overlap, the rows up to the least of the last
-keys that were read are put in order.  In memory are one batch of each open source, and what it reads ahead.
+after the other and their batches passed on unchanged. Where sources overlap, the rows up to the smallest of the last
+keys read are put in order, since no unread row can precede them. Memory holds one batch of each open source, and what
+it reads ahead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ KeysOf = Callable[[pa.RecordBatch], KeyColumn]
 
 
 class Source(Protocol):
-    """Sorted rows; no key of them, as bytes, is less than ``first`` nor greater than ``last`` (None: not known)."""
+    """Sorted rows, all of whose keys, as bytes, lie between ``first`` and ``last`` (None: not known)."""
 
     @property
     def first(self) -> bytes: ...
@@ -34,14 +35,14 @@ class Source(Protocol):
     def last(self) -> bytes | None: ...
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """The next rows, one at least; None: there are no more.
+        """Return the next rows, at least one; None: there are no more.
 
-        Of a descending stream the batches come from the last one on, each with its rows in ascending order.
+        In a descending stream the batches come last to first, each with its rows in ascending order.
         """
 
 
 class Keyed:
-    """Rows and their keys, which are made when they are asked for."""
+    """Rows and their keys, which are computed when needed."""
 
     __slots__ = ("_keys", "_keys_of", "rows")
 
@@ -65,7 +66,7 @@ class Keyed:
 
 
 class Merge:
-    """One stream, ascending or descending."""
+    """One merged stream, ascending or descending."""
 
     def __init__(self, sources: Iterable[Source], keys_of: KeysOf, *, descending: bool = False) -> None:
         self._keys_of = keys_of
@@ -78,11 +79,11 @@ class Merge:
 
     @property
     def open(self) -> list[Source]:
-        """The sources that are being read; those in ``waiting`` follow, in their order."""
+        """The sources being read; those in ``waiting`` follow in order."""
         return [head.source for head in self._heads]
 
     def __iter__(self) -> Iterator[Keyed]:
-        """The rows of all sources in the order of the stream."""
+        """Yield the rows of all sources in the order of the stream."""
         while True:
             for head in self._heads.copy():
                 if not head.fill():
@@ -105,14 +106,14 @@ class Merge:
         self._heads.append(_Head(self.waiting.popleft(), self._keys_of))
 
     def _is_alone(self, source: Source) -> bool:
-        """Whether all of this source precedes those that wait."""
+        """Return whether all of this source precedes the sources that wait."""
         if not self.waiting:
             return True
         lower, upper = (self.waiting[0], source) if self._descending else (source, self.waiting[0])
         return lower.last is not None and lower.last < upper.first
 
     def _may_precede(self, source: Source, key: bytes) -> bool:
-        """Whether the source may have rows that come no later than a key."""
+        """Return whether the source may have rows that come no later than a key."""
         return source.last is None or source.last >= key if self._descending else source.first <= key
 
     def _ordered(self, parts: Sequence[Keyed]) -> Iterator[Keyed]:
@@ -127,7 +128,7 @@ class Merge:
 
 
 class _Head:
-    """An open source, and the rows of it that come next."""
+    """An open source, and its rows that come next."""
 
     def __init__(self, source: Source, keys_of: KeysOf) -> None:
         self.source = source
@@ -136,7 +137,7 @@ class _Head:
         self._edge: Key | None = None
 
     def fill(self) -> bool:
-        """Read on where nothing is left; False at the end."""
+        """Read on if no rows are left; return False at the end."""
         if self._next is None:
             batch = self.source.next_batch()
             self._next = None if batch is None else Keyed(batch, self._keys_of)
@@ -144,7 +145,7 @@ class _Head:
         return self._next is not None
 
     def edge(self, descending: bool) -> Key:
-        """The last key, in the direction of the stream, that was read."""
+        """Return the last key read, in the direction of the stream."""
         if self._edge is None:
             assert self._next is not None
             self._edge = self._next.key(0 if descending else self._next.rows.num_rows - 1)
@@ -156,7 +157,7 @@ class _Head:
         return found
 
     def up_to(self, limit: Key, descending: bool) -> Keyed:
-        """Give the rows that come no later than a key."""
+        """Take the rows that come no later than a key."""
         if self._edge == limit:
             return self.all()
         assert self._next is not None
@@ -168,7 +169,7 @@ class _Head:
 
 
 def _in_order(parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Rows of sorted batches, numbered through.  Large ones are copied a batch at a time, when it is asked for."""
+    """Yield rows of sorted batches in the given order. Large ones are copied one batch at a time, when requested."""
     step = max(1, len(order) * BATCH_BYTES // max(1, sum(map(batch_bytes, parts))))
     if step >= len(order):
         yield from gather(parts, pa.array(order), parts[0].schema)
@@ -180,7 +181,7 @@ def _in_order(parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.int64]) -> 
         places, slices, before = np.empty(len(some), np.int64), [], 0
         for number in np.unique(of).tolist():
             here = of == number
-            first, last = some[here].min(), some[here].max()  # each part is sorted: all between them are wanted too
+            first, last = some[here].min(), some[here].max()  # parts are sorted: all rows between are wanted
             slices.append(parts[number].slice(first - ends[number] + parts[number].num_rows, last - first + 1))
             places[here] = some[here] - first + before
             before += last - first + 1
@@ -188,20 +189,20 @@ def _in_order(parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.int64]) -> 
 
 
 def turned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows from the last to the first."""
+    """Return the rows in reverse order."""
     return take(batch, pa.array(np.arange(batch.num_rows - 1, -1, -1)))
 
 
 def merged_by_key(
     streams: Iterable[Iterator[pa.RecordBatch]], schema: TableSchema
 ) -> Iterator[tuple[pa.RecordBatch, KeyColumn]]:
-    """The rows of all streams in key order, with their keys.  Rows are as they lie in files."""
+    """Yield the rows of all streams in key order, with their keys. Rows are in the format of files."""
     for part in Merge(map(Stream, streams), lambda rows: key_column(rows, schema)):
         yield part.rows, part.keys
 
 
 class Stream:
-    """Sorted batches, of whose keys nothing is known before they are read."""
+    """Sorted batches whose keys are unknown until they are read."""
 
     first: bytes = b""
     last: bytes | None = None

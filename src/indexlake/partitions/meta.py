@@ -1,12 +1,12 @@
-"""Meta files: what a lost catalog is rebuilt from. The format: values to bytes and back.
+"""Meta files, from which a lost catalog is rebuilt: their format, as values to bytes and back.
 
-A meta file describes one clustered table at one snapshot completely: its definition, every column it ever had,
-indexes, live partitions, live blocks with checksums and deleted positions, and which segment answers for which block.
-Together with the block files that it names, it gives exactly the rows that were in blocks then.
+A meta file describes one clustered table at one snapshot completely: its definition, every column it ever had, indexes,
+live partitions, live blocks with checksums and deleted positions, and which segment answers for which block. Together
+with the block files that it names, it gives exactly the rows that were in blocks then.
 
-The first line is ``indexlake-meta <format> <incarnation> <snapshot> <state> <checksum>``.  The rest is JSON, with one
-record on each line, and the checksum is its xxh3-128.  ``state`` is the xxh3-128 of the table's contents: two files
-with the same state differ in nothing that matters.  Bytes are base64.
+The first line is ``indexlake-meta <format> <incarnation> <snapshot> <state> <checksum>``. The rest is JSON, with one
+record on each line, and the checksum is its xxh3-128. ``state`` is the xxh3-128 of the table's contents: two files with
+the same state differ in nothing that matters. Bytes are base64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, SupportsBytes, TypeVar
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
@@ -32,16 +32,16 @@ HEADER_BYTES = 256
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
-"""A record of the catalog by the names of its columns, as docs/catalog.md has them."""
+"""A record of the catalog by the names of its columns, as in docs/catalog.md."""
 
 
 class NewerFormat(CorruptionError):
-    """A meta file that a newer IndexLake has written.  It is whole, and older ones do not stand in for it."""
+    """A meta file written by a newer IndexLake. It is intact, and older files must not replace it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a meta file.  The newest of a table is the one with the highest incarnation and snapshot."""
+    """The first line of a meta file. A table's newest file has the highest incarnation and snapshot."""
 
     incarnation: int
     snapshot: int
@@ -54,11 +54,11 @@ class Header:
 
 
 class NamedFile(NamedTuple):
-    """A block or a segment, as far as it is a file."""
+    """The file of a block or a segment."""
 
     path: str
     size: int
-    checksum: bytes
+    checksum: SupportsBytes
     rows: int = 0  # of a block
 
 
@@ -66,16 +66,16 @@ class NamedFile(NamedTuple):
 class TableMeta:
     """One clustered table at one snapshot.
 
-    ``ended``: it was dropped, or is not clustered any more, so nothing is to be restored from here.
+    ``ended``: the table was dropped or is no longer clustered, so nothing can be restored from this file.
     """
 
     lake_id: str
     incarnation: int
     snapshot: int
     ended: bool
-    hot_rows: int  # rows that lay in the hot store, and are nowhere here
+    hot_rows: int  # rows in the hot store, which are not contained here
     next_row_id: int
-    sequences: Mapping[str, int]  # the numbers that the lake gives next
+    sequences: Mapping[str, int]  # the next value of each counter of the lake
     table: Record
     fields: tuple[Record, ...]
     indexes: tuple[Index, ...]
@@ -94,7 +94,7 @@ class TableMeta:
 
     @property
     def segments(self) -> dict[int, SegmentFile]:
-        """By index file id."""
+        """The segments by index file id."""
         return {link.index_file_id: link.segment for link in self.links}
 
     @property
@@ -105,7 +105,7 @@ class TableMeta:
 
 
 def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:
-    """The file, and its first line."""
+    """Return the header and the bytes of the whole file."""
     links = [
         (link.data_file_id, link.index_file_id, link.ordinal, link.begin_snapshot)
         for link in sorted(meta.links, key=lambda link: (link.data_file_id, link.index_file_id))
@@ -138,7 +138,7 @@ def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:
 
 
 def read_header(data: bytes, path: str) -> Header:
-    """The header of a meta file, from its first bytes."""
+    """Return the header of a meta file, from its first bytes."""
     words = bytes(data[:HEADER_BYTES]).partition(b"\n")[0].decode("utf-8", "replace").split(" ")
     if words[0] == _MAGIC and len(words) > 1 and words[1].isdecimal() and int(words[1]) > FORMAT:
         raise NewerFormat(
@@ -152,7 +152,7 @@ def read_header(data: bytes, path: str) -> Header:
 
 
 def meta_from_bytes(data: bytes, path: str) -> TableMeta:
-    """The value of ``meta_to_bytes``.  ``path`` is for errors."""
+    """Return the value passed to ``meta_to_bytes``. ``path`` is for errors."""
     header = read_header(data, path)
     body = data[data.index(b"\n") + 1 :]
     if xxh3_128_hexdigest(body) != header.checksum:
@@ -184,9 +184,9 @@ def _from_json(found: Any) -> TableMeta:
 
 
 def _columns(kind: Any) -> tuple[tuple[str, bool, bool], ...]:
-    """The columns of a record: name, whether they are bytes, whether they are tuples."""
+    """Return the columns of a record: name, whether they are bytes, whether they are tuples."""
     types = {name: str(type) for name, type in kind.__annotations__.items()}
-    return tuple((name, "bytes" in type, "tuple[" in type) for name, type in types.items())
+    return tuple((name, "bytes" in type.lower(), "tuple[" in type) for name, type in types.items())
 
 
 def _rows(kind: type[T], records: Iterable[T]) -> list[Any]:
@@ -215,12 +215,12 @@ def _value(value: Any, is_bytes: bool, is_tuple: bool) -> Any:
     return base64.b64decode(value) if is_bytes else tuple(value) if is_tuple else value
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
+def _text(value: SupportsBytes | None) -> str | None:
+    return None if value is None else base64.b64encode(bytes(value)).decode()
 
 
 def _lines(value: Any) -> str:
-    """JSON with an element of a list on each line."""
+    """Return JSON with each element of a list on its own line."""
     if not isinstance(value, list):
         return json.dumps(value)
     return "[\n" + ",\n".join(json.dumps(element) for element in value) + "\n]" if value else "[]"

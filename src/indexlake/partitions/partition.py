@@ -1,6 +1,6 @@
 """The catalog record of a partition, a range of primary keys.
 
-A plain immutable value.  A range never changes: a split or a join ends records and begins others.
+A plain immutable value. A range never changes: a split or a join ends records and begins others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The keys from ``begin_key`` on and before ``end_key``, as bytes in key order; None is without a bound.
+    """The keys from ``begin_key`` up to but not including ``end_key``, as bytes in key order; None is unbounded.
 
     ``end_snapshot`` is None while the partition is live; ``changed_in`` is the commit that last wrote this record.
     """
@@ -24,7 +24,7 @@ class Partition:
     changed_in: int
 
     def holds(self, first: bytes, last: bytes) -> bool:
-        """Whether two keys, and all between them, lie inside."""
+        """Return whether two keys, and all between them, lie inside."""
         return (self.begin_key is None or self.begin_key <= first) and (self.end_key is None or last < self.end_key)
 
     def visible_at(self, snapshot_id: int) -> bool:

@@ -1,6 +1,6 @@
 """The partitions of one clustered table, and which of them a key belongs to.
 
-The live ones cover all keys without overlap.  Immutable: tasks get a copy, and threads share it.
+The live ones cover all keys without overlap. Immutable: tasks get a copy, and threads share it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ranges:
-    """All partitions that have a record, the ended ones included."""
+    """All partitions that have a record, including ended ones."""
 
     def __init__(self, records: Iterable[Partition] = ()) -> None:
         self.by_id = {p.partition_id: p for p in records}
@@ -34,7 +34,7 @@ class Ranges:
 
     @cached_property
     def live(self) -> tuple[Partition, ...]:
-        """In the order of their keys."""
+        """The live partitions in key order."""
         return tuple(
             sorted((p for p in self.by_id.values() if p.end_snapshot is None), key=lambda p: p.begin_key or b"")
         )
@@ -47,11 +47,11 @@ class Ranges:
         return Ranges((self.by_id | {p.partition_id: p for p in changed}).values()) if changed else self
 
     def only_live(self) -> Ranges:
-        """What a task needs to know."""
+        """Return only the live partitions, which is what a task needs."""
         return Ranges(self.live)
 
     def at(self, snapshot: int) -> Ranges:
-        """The partitions of a snapshot, all of them live."""
+        """Return the partitions of a snapshot, all of them as live."""
         return Ranges(replace(p, end_snapshot=None) for p in self.by_id.values() if p.visible_at(snapshot))
 
     def is_live(self, partition_id: int) -> bool:
@@ -59,28 +59,27 @@ class Ranges:
         return found is not None and found.end_snapshot is None
 
     def of_key(self, key: Key) -> Partition:
-        """The live partition of a key."""
         return self.live[bisect_right(self._begins, key_to_bytes(key)) - 1]
 
     def holding(self, first: bytes, last: bytes) -> Partition | None:
-        """The live partition of two keys and all between them, if one holds them."""
+        """Return the live partition that holds two keys and all between them, if there is one."""
         found = self.live[bisect_right(self._begins, first) - 1]
         return found if found.holds(first, last) else None
 
     def adopter(self, partition_id: int, first: bytes, last: bytes) -> Partition | None:
-        """The live partition for rows that were written for a partition: itself, or whichever holds them all."""
+        """Return the live partition for rows written for a partition: that one, or whichever holds them all."""
         found = self.by_id.get(partition_id)
         return found if found is not None and found.end_snapshot is None else self.holding(first, last)
 
     def place(self, rows: pa.Table, schema: TableSchema) -> Iterator[tuple[Placed, pa.Table]]:
-        """Rows as they lie in files, sorted by key and cut by live partition."""
+        """Sort rows in file format by key, and cut them by live partition."""
         rows, keys = sorted_by_key(rows, schema)
         for partition, start, end in self.cut(keys):
             first, last = key_to_bytes(keys[start]), key_to_bytes(keys[end - 1])
             yield Placed(partition.partition_id, first, last), rows.slice(start, end - start)
 
     def cut(self, keys: KeyColumn) -> Iterator[tuple[Partition, int, int]]:
-        """Sorted keys by live partition: each that has some, with where they begin and end."""
+        """Cut sorted keys by live partition: each that has some, with where they begin and end."""
         start = 0
         while start < len(keys):
             partition = self.of_key(keys[start])
@@ -90,26 +89,26 @@ class Ranges:
 
 
 def lower_bound(keys: KeyColumn, bound: bytes, start: int = 0) -> int:
-    """How many of the sorted keys are less than a bound."""
+    """Return how many of the sorted keys are less than a bound."""
     if keys.ints is not None:
         return int(np.searchsorted(keys.ints, np.uint64(int.from_bytes(bound, "big"))))
     return bisect_left(range(len(keys)), bound, start, key=lambda n: keys.binary[n].as_py())
 
 
 def upper_bound(keys: KeyColumn, key: Key) -> int:
-    """How many of the sorted keys are not greater than one."""
+    """Return how many of the sorted keys are not greater than one."""
     if keys.ints is not None:
         return int(np.searchsorted(keys.ints, np.uint64(key), "right"))
     return bisect_right(range(len(keys)), key, key=lambda n: keys.binary[n].as_py())
 
 
 def key_column(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> KeyColumn:
-    """The primary keys of rows as they lie in files."""
+    """Return the primary keys of rows in file format."""
     return KeyColumn.from_arrays(schema.key_codecs, [rows.column(name) for name in schema.key_columns])
 
 
 def sorted_by_key(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, KeyColumn]:
-    """Rows as they lie in files, in key order, with their keys."""
+    """Return rows in file format sorted by key, with their keys."""
     keys = key_column(rows, schema)
     if keys.is_sorted():
         return rows, keys

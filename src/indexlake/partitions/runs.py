@@ -1,9 +1,9 @@
-"""Sorting more rows than memory should hold: sorted runs, staged in small pieces whose first keys are known.
+"""Sort more rows than fit in memory: sorted runs, staged in small pieces whose first keys are known.
 
-The rows of a clustered table are sorted by key, those of a heap table by row id.  The pieces of all runs together tell
-where the keys are to be cut, so that each stretch has about as many rows as a block should have, whatever their
-distribution.  A stretch is read out of all runs and fits in memory.  So each row is staged once, and runs that
-different tasks have written go together.
+The rows of a clustered table are sorted by key, those of a heap table by row id. The pieces of all runs together tell
+where to cut the keys, so that each stretch has about as many rows as a block should have, whatever their distribution.
+A stretch is read out of all runs and fits in memory. So each row is staged once, and runs written by different tasks
+can be combined.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from indexlake.schema import ROW_ID
 from indexlake.types.selection import gather, with_dictionaries
 
 RUN_BYTES = 64 << 20
-"""Rows that are sorted at a time."""
+"""Bytes of rows that are sorted at a time."""
 
 PIECE_BYTES = 512 << 10
 PIECES_PER_BLOCK = 64
-"""A piece is no more than this part of a full block, unless that is tiny: its first key is where a block may begin."""
+"""A full block has at least this many pieces, unless they would be tiny: it can begin only at the first key of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Piece:
     first: bytes
 
     def share(self, target: Target) -> float:
-        """What part of a block they are."""
+        """Return what fraction of a block the rows are."""
         return max(self.rows / target.block_row_count, self.size / target.block_bytes)
 
 
@@ -60,11 +60,11 @@ class Run:
     last: bytes
 
     def ends(self) -> list[bytes]:
-        """For each piece a key that none of its rows is beyond."""
+        """Return, for each piece, a key that none of its rows exceeds."""
         return [*(piece.first for piece in self.pieces[1:]), self.last]
 
     def within(self, stretch: Stretch) -> Run:
-        """The pieces that may hold rows of a stretch."""
+        """Return the pieces that may hold rows of a stretch."""
         low, high = stretch.low, stretch.high
         start, end = 0, len(self.pieces)
         if high is not None:
@@ -76,7 +76,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The keys from ``low`` on and before ``high``, as bytes in key order; None is without a bound."""
+    """The keys from ``low`` up to but not including ``high``, as bytes in key order; None is unbounded."""
 
     low: bytes | None
     high: bytes | None
@@ -88,14 +88,14 @@ class Sink(Protocol):
 
 
 def sort_keys(rows: pa.Table | pa.RecordBatch, target: Target) -> KeyColumn:
-    """What the rows of the target's table, as they lie in files, are in the order of."""
+    """Return the keys by which rows of the target's table, in file format, are sorted."""
     if target.ranges is not None:
         return key_column(rows, target.schema)
     return KeyColumn(ints=np.asarray(rows.column(ROW_ID)).view(np.uint64))
 
 
 def in_order(batches: Sequence[pa.RecordBatch], target: Target) -> tuple[list[pa.RecordBatch], KeyColumn]:
-    """Rows as they lie in files, sorted, with their keys."""
+    """Return rows in file format, sorted, with their keys."""
     keys = sort_keys(pa.Table.from_batches(batches, target.schema.file), target)
     if keys.is_sorted():
         return list(batches), keys
@@ -106,12 +106,12 @@ def in_order(batches: Sequence[pa.RecordBatch], target: Target) -> tuple[list[pa
 def write_runs(
     out: Sink, target: Target, batches: Iterable[pa.RecordBatch], check: Callable[[], None] = lambda: None
 ) -> tuple[Run, ...]:
-    """Sort rows as they lie in files, a run at a time, and stage them."""
+    """Sort rows in file format, one run at a time, and stage them."""
     return tuple(_write_run(out, target, held) for held in by_size(batches, check))
 
 
 def by_size(batches: Iterable[pa.RecordBatch], check: Callable[[], None]) -> Iterator[list[pa.RecordBatch]]:
-    """As many batches together as a run holds, those without rows left out."""
+    """Group batches into runs by size, leaving out empty ones."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -142,7 +142,7 @@ def _write_run(out: Sink, target: Target, batches: Sequence[pa.RecordBatch]) -> 
     for start in range(0, rows.num_rows, most):
         part = rows.slice(start, most)
         if keys[start] == keys[start + part.num_rows - 1]:
-            part = part.slice(0, 2)  # rows that have one key are refused in the end: two of them are enough to say so
+            part = part.slice(0, 2)  # rows that share a key are refused in the end, and two of them are enough for that
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, stored, options=options) as writer:
             writer.write_table(part)
@@ -155,7 +155,7 @@ def _write_run(out: Sink, target: Target, batches: Sequence[pa.RecordBatch]) -> 
 def stretches(runs: Iterable[Run], target: Target) -> list[Stretch]:
     """Cut all keys so that each stretch has the rows of about one block.
 
-    Rows of a live partition that have less than that stay together; several such partitions share a stretch.
+    A live partition with fewer rows than that is not cut; several such partitions share a stretch.
     """
     marks = _marks(runs, target)
     live = target.ranges.live if target.ranges is not None else ()
@@ -172,7 +172,7 @@ def stretches(runs: Iterable[Run], target: Target) -> list[Stretch]:
             held = 0.0
         if number > 1:
             cuts += _even_cuts(here, share / number, number)
-            held = 1.0  # what follows has a stretch of its own
+            held = 1.0  # what follows gets a stretch of its own
         else:
             held += share
     edges = [None, *dict.fromkeys(cuts), None]
@@ -180,7 +180,7 @@ def stretches(runs: Iterable[Run], target: Target) -> list[Stretch]:
 
 
 def _marks(runs: Iterable[Run], target: Target) -> list[tuple[bytes, float]]:
-    """Keys in order, and what part of a block lies there.
+    """Return keys in order, with the fraction of a block at each.
 
     The rows of a piece lie somewhere between its first key and that of the next one: half of them count at each.
     """
@@ -206,7 +206,7 @@ def _even_cuts(marks: Sequence[tuple[bytes, float]], step: float, number: int) -
 def read_stretch(
     read_at: Callable[[int, int], Any], runs: Iterable[Run], stretch: Stretch, target: Target
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a stretch, run by run; ``read_at`` reads the file that the runs are staged in."""
+    """Yield the rows of a stretch, run by run; ``read_at`` reads the file in which the runs are staged."""
     for run in runs:
         for piece in run.within(stretch).pieces:
             for stored in pa.ipc.open_stream(pa.py_buffer(read_at(piece.offset, piece.length))):

@@ -1,7 +1,7 @@
-"""Many rows become blocks of a clustered table: sorted by key, and cut so that no two blocks overlap.
+"""Writes many rows as blocks of a clustered table: sorted by key, and cut so that no two blocks overlap.
 
-Rows that come in key order are written as they come.  Others are sorted, by way of a temporary file if they are more
-than one block, so memory holds about the rows of a block.
+Rows that come in key order are written as they come. Others are sorted, with a temporary file if they are more than one
+block, so memory holds about the rows of a block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from indexlake.storage import Storage
 from indexlake.storage.checksum import Checksums
 
 TakeIds = Callable[[int], int]
-"""``take_ids(n)`` is the first of n new row ids."""
+"""``take_ids(n)`` returns the first of n new row ids."""
 
 _SLICE = 65_536
 
@@ -34,7 +34,7 @@ _SLICE = 65_536
 def write_many(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: TakeIds
 ) -> Iterator[NewBlock]:
-    """Blocks of new rows, which have all columns of the schema, for a table of either layout."""
+    """Write new rows, which have all columns of the schema, as blocks of a table of either layout."""
     if target.ranges is None:
         yield from write_blocks(storage, target, batches, take_ids)
         return
@@ -48,7 +48,7 @@ def write_many(
             written += write_sorted(storage, target, chunk, take_ids)
             last = keys[len(keys) - 1]
             continue
-        before = (batch for block in written for batch in _taken_back(storage, target, block))
+        before = (batch for block in written for batch in _undone_rows(storage, target, block))
         yield from _write_staged(storage, target, chain(before, chunk, rows.rest()), take_ids)
         return
     yield from written
@@ -59,7 +59,7 @@ def _follows(keys: KeyColumn, last: Key | None) -> bool:
 
 
 def without_ids(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """New rows as they lie in files; they get row ids when they are sorted, so that these rise with the keys."""
+    """Yield new rows in file format; they get row ids when they are sorted, so that ids increase with the keys."""
     for batch in batches:
         yield file_batch(batch, schema, pa.array(np.zeros(batch.num_rows, np.int64)), None)
 
@@ -72,9 +72,9 @@ def write_sorted(
     *,
     is_delta: bool = True,
 ) -> list[NewBlock]:
-    """Blocks of rows as they lie in files, which are sorted here: one for each partition that has some of them.
+    """Sort rows in file format, and write one block for each partition that has some of them.
 
-    Without ``take_ids`` the rows keep the row ids that they have.
+    Without ``take_ids`` the rows keep their row ids.
     """
     ordered, keys = in_order(batches, target)
     rows = pa.Table.from_batches(ordered, target.schema.file)
@@ -104,7 +104,7 @@ def _numbered(rows: pa.Table, first: int) -> pa.Table:
 def _write_staged(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: TakeIds
 ) -> Iterator[NewBlock]:
-    """By way of a temporary file."""
+    """Write blocks of unsorted rows, sorted with the help of a temporary file."""
     with storage.spill.file() as file:
         with storage.spill.writing():
             runs = write_runs(file, target, batches)
@@ -120,15 +120,15 @@ def _write_staged(
 
 
 def block_rows(storage: Storage, block: NewBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a block that is not part of the lake yet."""
+    """Yield all rows of a block that is not part of the lake yet."""
     checksums = Checksums.from_bytes(block.file.checksum)
     yield from open_reader(storage, block.file.path, block.format, block.file.size, checksums, schema).read(
         schema.names
     )
 
 
-def _taken_back(storage: Storage, target: Target, block: NewBlock) -> Iterator[pa.RecordBatch]:
-    """The rows of a block that was written too early, and is not wanted any more."""
+def _undone_rows(storage: Storage, target: Target, block: NewBlock) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a block that was written too early, then delete it."""
     yield from block_rows(storage, block, target.schema.file)
     with suppress(IndexLakeError):  # vacuum finds them
         for path in (block.file.path, *(segment.path for segment in block.segments)):

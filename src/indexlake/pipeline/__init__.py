@@ -1,1 +1,1 @@
-"""Jobs that move rows down the tiers: plan → tasks → one commit.  A job never changes an answer."""
+"""Jobs that move rows down the tiers: plan → tasks → one commit. A job never changes an answer."""

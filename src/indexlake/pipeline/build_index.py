@@ -1,9 +1,9 @@
 """Building an index: segments for the live blocks that have none, while writers and other jobs carry on.
 
-A task reads some blocks as a whole, deleted rows included, and writes one segment for them.  Each segment is published
-in a commit of its own.  Until then its blocks are scanned, so a half-finished build only makes queries slower, and a
-build that was killed resumes where it stopped.  If a block was compacted away while its segment was built, it is
-linked all the same, for readers of the past.
+A task reads some blocks completely, including deleted rows, and writes one segment for them. Each segment is published
+in a commit of its own. Until then its blocks are scanned, so a half-finished build only makes queries slower, and a
+build that was killed resumes where it stopped. If a block was compacted away while its segment was built, it is linked
+all the same, for readers of the past.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KIND = "build_index"
 
 GROUP_ROWS = 4_000_000
-"""A task builds one segment for neighbouring blocks of up to so many rows: it bounds the memory of a build."""
+"""A task builds one segment for neighbouring blocks of up to this many rows, which limits its memory."""
 
 MOST_ROUNDS = 8
 
@@ -52,9 +52,7 @@ class BuildTask:
     index: Index
     schema: TableSchema
     blocks: tuple[BlockTask, ...]
-    outdated: Mapping[
-        int, int
-    ]  # blocks that have a segment, made before a column got another type: data file → segment
+    outdated: Mapping[int, int]  # blocks with a segment made before a column got another type: data file → segment
 
     @property
     def rows(self) -> int:
@@ -95,7 +93,7 @@ def build_index(
     group_rows: int | None = None,
     **watched: Unpack[Watched],
 ) -> BuildResult:
-    """Cover every live block of the table; harmless to repeat."""
+    """Cover every live block of the table with segments; harmless to repeat."""
     runner = runner or ThreadRunner(lake.storage)
     result = BuildResult()
     with Job(lake, KIND, table_id, str(index_id), **watched) as job:
@@ -112,7 +110,7 @@ def build_index(
 
 
 def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[BuildTask]:
-    """Groups of live blocks without a segment, as of one read transaction."""
+    """Return groups of live blocks without a segment, as of one read transaction."""
     state = lake._readings.latest(table_id)
     coverage = state.indexes.get(index_id)
     if state.table.end_snapshot is not None or coverage is None or coverage.index.end_snapshot is not None:
@@ -139,7 +137,7 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[Buil
 
 
 def uncovered_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
-    """Every row of the live blocks without a segment, also those that are deleted or younger than a reader."""
+    """Yield the live blocks without a segment, with all their rows: even deleted ones and ones newer than a reader."""
     gaps = state.indexes[index_id].gaps
     for block in state.blocks.records if gaps else ():
         if block.data_file_id in gaps and block.end_snapshot is None:
@@ -147,18 +145,18 @@ def uncovered_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
 
 
 def live_gaps(state: TableState, index_id: int) -> list[int]:
-    """The live blocks that an index does not cover."""
+    """Return the live blocks that an index does not cover."""
     found = (state.blocks.record(f) for f in state.indexes[index_id].gaps)
     return [b.data_file_id for b in found if b is not None and b.end_snapshot is None]
 
 
 @spilling
 def run_task(storage: Storage, task: BuildTask, check: Callable[[], None]) -> SegmentFile:
-    """Read the blocks and write their segment; no catalog here."""
+    """Read the blocks and write their segment, without the catalog."""
     fields = task.index.all_fields(task.schema)
     writer = task.index.writer(task.schema)
     for block in task.blocks:
-        files = OpenFiles(storage)  # for each block: what was read of one is let go
+        files = OpenFiles(storage)  # separate for each block, so that what was read can be freed
         for batch in read_task(block, files, fields, None, row_id=False):
             check()
             writer.add_columns([batch.column(f.name) for f in fields], batch.num_rows)
@@ -181,9 +179,9 @@ def _run_and_publish(
 
 
 def publish(lake: Lake, job: Job, task: BuildTask, segment: SegmentFile) -> bool:
-    """Link the blocks that are still there and that nobody else covers.  False: there is none, or no such index.
+    """Link the blocks that still exist and that no other segment covers; return False if there is none or no index.
 
-    A segment that was made before a column got another type gives way.
+    Segments made before a column got another type are replaced.
     """
     with Section(lake.catalog, lake._hot) as section:
         if not require_plan(section, job, task.table_id, task.planned_at, task.writer_id):
@@ -193,11 +191,11 @@ def publish(lake: Lake, job: Job, task: BuildTask, segment: SegmentFile) -> bool
             return False
         blocks = [block.file_id for block in task.blocks]
         live = segments.live_links(tx, task.index.index_id, blocks)
-        there = {b for b in data_files.there(tx, blocks) if b not in live or live[b] == task.outdated.get(b)}
-        if not there:
+        linked = {b for b in data_files.recorded(tx, blocks) if b not in live or live[b] == task.outdated.get(b)}
+        if not linked:
             return False
-        segments.end_links(tx, task.index.index_id, there & live.keys(), s)
-        segments.add_segment(tx, task.table_id, segment, [b if b in there else None for b in blocks], s)
+        segments.end_links(tx, task.index.index_id, linked & live.keys(), s)
+        segments.add_segment(tx, task.table_id, segment, [b if b in linked else None for b in blocks], s)
         table_heads.touch_table(tx, task.table_id, s)
         section.sequencer.record(KIND, job=True)
         faults.step("build_index.commit")

@@ -1,7 +1,7 @@
-"""Clustering: rows are re-distributed so that blocks cover narrow ranges of some columns and statistics prune well.
+"""Clustering: redistribute rows so that blocks cover narrow ranges of some columns and statistics prune well.
 
 Three rounds of tasks: sample the columns, scatter the rows into as many buckets as there will be blocks, gather each
-bucket into blocks; then one commit, as for every rewrite.  Inside a block rows lie by row id, like everywhere.
+bucket into blocks; then one commit, as for every rewrite. Inside a block, rows are in row-id order, as everywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
 
 MOST_TOGETHER = 256
-"""Blocks' worth of rows that are re-distributed at a time: it bounds the runs that a staged file is cut into."""
+"""How many blocks' worth of rows are redistributed at a time, which limits the runs that a staged file is cut into."""
 
 SAMPLES = 2_000
 """Rows that are sampled for each block that will be written."""
@@ -51,8 +51,8 @@ def cluster(
     order: str = "sort",
     **watched: Unpack[Watched],
 ) -> RewriteResult:
-    """Rewrite all rows so that those close to each other in the columns share a block."""
-    own: set[str] = set()  # what this run has written is not done again
+    """Rewrite all rows so that rows close to each other in the columns share a block."""
+    own: set[str] = set()  # what this run has written is not rewritten again
     known = lake._readings.latest(table_id)
     if known.ranges is not None:
         raise SchemaError(
@@ -74,7 +74,8 @@ def cluster(
 
 
 def _groups_to_cluster(state: TableState, snapshot: int, leading: Field, own: set[str]) -> list[RewriteGroup]:
-    """Groups of blocks of one format, neighbours in the first column where there are many."""
+    """Return groups of blocks of one format; if there are several groups, blocks close in the first column share
+    one."""
     by_format: dict[str, list[BlockRecord]] = {}
     for block in live_blocks(state, snapshot):
         if block.path not in own:
@@ -95,7 +96,7 @@ def _smallest(block: BlockRecord, field: Field) -> tuple[bool, int | bytes]:
 
 
 def _packed(items: Sequence[T], rows: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Consecutive items with so many rows together, or a single one that has more."""
+    """Group consecutive items with up to ``most`` rows together; a larger item is alone."""
     group: list[T] = []
     held = 0
     for item in items:
@@ -111,7 +112,7 @@ def _packed(items: Sequence[T], rows: Callable[[T], int], most: int) -> Iterator
 def _run_and_commit(
     job: Job, runner: Runner, tasks: Sequence[RewriteTask], columns: Sequence[str], order: str
 ) -> Iterator[Done]:
-    """Yields the groups whose rows were re-distributed."""
+    """Yield the groups whose rows were redistributed."""
     if not tasks:
         return
     with job.lake._pins.pin(tasks[0].planned_at):
@@ -164,7 +165,7 @@ def _gather_tasks(task: RewriteTask, staged: Sequence[StagedFile]) -> list[Gathe
 
 
 def _remove(storage: Storage, staged: Sequence[StagedFile]) -> None:
-    """Staged files were never part of the lake, and nobody but this job knows them."""
+    """Delete staged files, which were never part of the lake and are known to this job only."""
     with suppress(IndexLakeError):  # vacuum finds them
         for file in staged:
             storage.delete(file.path)
@@ -175,7 +176,7 @@ def _remove(storage: Storage, staged: Sequence[StagedFile]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """Some of the rows of some blocks, chosen by chance that is the same each time."""
+    """A pseudo-random sample of the rows of some blocks, the same each time."""
 
     inputs: tuple[BlockTask, ...]
     fields: tuple[Field, ...]
@@ -188,8 +189,8 @@ class SampleTask:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    rows: int  # that there are
-    columns: tuple[pa.Array, ...]  # comparable values of those chosen
+    rows: int  # the number of all rows
+    columns: tuple[pa.Array, ...]  # comparable values of the sampled rows
 
 
 def sample(storage: Storage, task: SampleTask, check: Callable[[], None]) -> Sample:

@@ -1,7 +1,7 @@
 """Compaction: small and delete-heavy blocks become full ones.
 
-Blocks are taken in row-id order, so that the new ones cover row ids that hardly overlap.  The last group is compacted
-even if it does not fill a block; a single small block with nothing deleted is left as it is.
+Blocks are taken in row-id order, so that the row ids of new ones hardly overlap. The last group is compacted even if it
+does not fill a block; a single small block with nothing deleted is left as it is.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 SMALL = 0.5
-"""A block with fewer live rows, and fewer bytes, than this part of a full one is small."""
+"""A block with fewer live rows, and fewer bytes, than this fraction of a full one is small."""
 
 DELETE_HEAVY = 0.2
 """A block with at least this share of its rows deleted is worth rewriting."""
 
 MOST_INPUTS = 1_000
-"""Blocks that one task reads: of very small ones several rounds make a full one."""
+"""How many blocks one task reads at most; very small ones take several rounds to make a full one."""
 
 
 def compact(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult | ReshapeResult:
-    """Rewrite what is small or full of deleted rows; in a clustered table whatever is not merged."""
+    """Rewrite blocks that are small or full of deleted rows; in a clustered table merge everything."""
     if lake._readings.latest(table_id).ranges is not None:
         return merge(lake, table_id, runner, **watched)
     return rewrite(lake, table_id, "compact", groups_to_compact, runner, **watched)
 
 
 def groups_to_compact(state: TableState, snapshot: int) -> list[RewriteGroup]:
-    """The groups of blocks that are worth rewriting as one."""
+    """Return the groups of blocks that are worth rewriting as one."""
     if state.ranges is not None:
         return []  # it is merged, or was clustered meanwhile
     by_format: dict[str, list[tuple[BlockRecord, int]]] = {}
@@ -57,12 +57,12 @@ def groups_to_compact(state: TableState, snapshot: int) -> list[RewriteGroup]:
 
 
 def lasting_format(state: TableState, block: BlockRecord) -> str:
-    """The format of what a block becomes: its own, but small Arrow blocks become what the table asks for."""
+    """Return the format to rewrite a block in: its own, but for small Arrow blocks the one set for the table."""
     return state.table.config.dump_format if block.format == "ipc" else block.format
 
 
 def live_blocks(state: TableState, snapshot: int) -> list[BlockRecord]:
-    """The data blocks of now."""
+    """Return the current data blocks."""
     visible = state.blocks.visible_at(snapshot)
     return [
         b
@@ -77,7 +77,7 @@ def deleted_rows(state: TableState, block: BlockRecord, snapshot: int) -> int:
 
 
 def _groups(blocks: Sequence[tuple[BlockRecord, int]], full: int) -> Iterator[list[tuple[BlockRecord, int]]]:
-    """Neighbours in row-id order, as many as fill a block, by rows or by bytes."""
+    """Group neighbours in row-id order, as many as fill a block by rows or by bytes."""
     group: list[tuple[BlockRecord, int]] = []
     rows = size = 0
     for block, dead in sorted(blocks, key=lambda pair: pair[0].min_row_id):

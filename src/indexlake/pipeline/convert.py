@@ -1,12 +1,12 @@
-"""A heap table becomes clustered, or a clustered one a heap, while others read and write it.
+"""Convert a heap table to a clustered one, or back, while others read and write it.
 
 All blocks are rewritten in the other layout, in rounds: first the existing ones, then those added in the meantime,
-until none is left.  One commit then ends the old blocks, begins the new ones with their partitions, and changes the
-layout; rows that were changed or deleted since their round was planned become delete entries of the new blocks.  Until
+until none is left. One commit then ends the old blocks, begins the new ones with their partitions, and changes the
+layout; rows that were changed or deleted since their round was planned become delete entries of the new blocks. Until
 then nothing changes, whatever happens to the job; earlier snapshots read the old blocks for as long as they are kept.
 
-Other jobs that rewrite blocks wait for it.  If one of them has ended a block all the same, everything starts over.  If
-others keep adding blocks, the last rounds take a turn: whatever adds blocks waits for its end.
+Other jobs that rewrite blocks wait for it. If one of them has ended a block all the same, everything starts over. If
+others keep adding blocks, the last rounds take a turn: whatever adds blocks waits until they are done.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ OTHERS = (("compact", ""), ("freeze", ""), ("thaw", ""), ("merge", ""), ("merge"
 """Kind and scope of the jobs that end blocks."""
 
 FREE_ROUNDS = 3
-"""If blocks came during so many rounds, those who want to add more wait while there is another."""
+"""If blocks were added during this many rounds, anything that adds more waits during the next ones."""
 
 WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The live rows of some blocks."""
+    """Stages the live rows of some blocks."""
 
     target: Target
     inputs: tuple[BlockTask, ...]
@@ -68,12 +68,12 @@ class StageTask:
 
 @dataclass(slots=True)
 class _Conversion:
-    """What is written of the new layout so far."""
+    """What was written in the new layout so far."""
 
-    state: TableState  # as it was when all began
+    state: TableState  # as it was at the start
     target: Target
     rounds: list[tuple[int, list[BlockRecord], list[NewBlock]]] = field(default_factory=list)
-    """The snapshot that each was planned at, the blocks that it read and those that it wrote."""
+    """For each round: the snapshot it was planned at, the blocks it read and those it wrote."""
 
     @property
     def done(self) -> set[int]:
@@ -81,7 +81,6 @@ class _Conversion:
 
 
 def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) -> RewriteResult:
-    """What ``lake.cluster_table`` does."""
     lake._check(writing=True)
     definitions.check_layout(layout)
     table = lake.table(name)
@@ -97,8 +96,8 @@ def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) 
 
 
 def convert(lake: Lake, table_id: int, layout: str, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult:
-    """Give a table the other layout; nothing happens if it has it."""
-    with Job(lake, "cluster", table_id, **watched) as job, _alone(job):
+    """Give a table the other layout; do nothing if it has that already."""
+    with Job(lake, "cluster", table_id, **watched) as job, _excluding_others(job):
         while True:
             job.check()
             state = lake._readings.latest(table_id)
@@ -113,20 +112,20 @@ def convert(lake: Lake, table_id: int, layout: str, runner: Runner, **watched: U
 
 
 @contextmanager
-def _alone(job: Job) -> Iterator[None]:
-    """While no other job ends blocks of the table."""
+def _excluding_others(job: Job) -> Iterator[None]:
+    """Keep other jobs from ending blocks of the table inside the ``with`` block."""
     with ExitStack() as held:
         for kind, scope in OTHERS:
-            _hold(held, job, kind, scope)
+            _hold_lease(held, job, kind, scope)
         yield
 
 
-def _hold(held: ExitStack, job: Job, kind: str, scope: str) -> None:
-    """Wait until nobody does a job on the table, and let nobody begin it."""
+def _hold_lease(held: ExitStack, job: Job, kind: str, scope: str) -> None:
+    """Wait until nobody runs a job on the table, and prevent others from starting it."""
     while True:
         try:
             other = Job(job.lake, kind, job.table_id, scope).__enter__()
-            held.callback(other.__exit__, None, None, None)  # whatever comes of this one, nothing of it failed
+            held.callback(other.__exit__, None, None, None)  # whatever happens to this job, that one did not fail
             return
         except JobBusy:
             job.check()
@@ -134,19 +133,19 @@ def _hold(held: ExitStack, job: Job, kind: str, scope: str) -> None:
 
 
 def _without_new_blocks(held: ExitStack, job: Job) -> None:
-    """From here on, anything that wants to add a block to the table waits for this job's turn."""
+    """Make anything that wants to add a block to the table wait for this job's turn from here on."""
     turns = job.lake._turns
     if turns.mine is None:
         turn = turns.catalog.turn(slot_of(job.table_id))
         while not turn.acquire(WAIT_SECONDS):
             job.check()
         held.callback(turn.release)
-    _hold(held, job, "dump", "")
-    _hold(held, job, *activity.LAST_ROUNDS)
+    _hold_lease(held, job, "dump", "")
+    _hold_lease(held, job, *activity.LAST_ROUNDS)
 
 
 def _converted(job: Job, runner: Runner, state: TableState) -> RewriteResult | None:
-    """None: a block that was read has ended meanwhile."""
+    """Rewrite and commit the table; return None if a block that was read has ended meanwhile."""
     work = _Conversion(state, _target(job.lake, state))
     with ExitStack() as held:
         while True:
@@ -169,7 +168,7 @@ def is_live(block: BlockRecord) -> bool:
 
 
 def _target(lake: Lake, state: TableState) -> Target:
-    """For blocks of the layout that the table does not have yet."""
+    """Return the target for blocks of the layout that the table does not have yet."""
     target, config = Target.of(state, lake._writer_id()), state.table.config
     if state.ranges is not None:
         return replace(
@@ -185,7 +184,7 @@ def _target(lake: Lake, state: TableState) -> Target:
 
 def _round(job: Job, runner: Runner, work: _Conversion, state: TableState, blocks: Sequence[BlockRecord]) -> None:
     """Rewrite some blocks, as of the state's snapshot."""
-    # With the columns of now, and with segments of the indexes of now.
+    # With the current columns, and segments for the current indexes.
     work.target = replace(
         work.target.with_schema(state.current, state.table.schema_version),
         indexes=state.live_indexes, planned_at=state.at,
@@ -209,7 +208,7 @@ def _round(job: Job, runner: Runner, work: _Conversion, state: TableState, block
 
 
 def _new_ranges(lake: Lake, state: TableState, cuts: Sequence[Stretch]) -> Ranges:
-    """A partition for each stretch; their records come with the commit."""
+    """Return a partition for each stretch; the commit adds their records."""
     with lake.catalog.transaction() as tx:
         numbers = partitions.new_partition_ids(tx, len(cuts))
         tx.commit()
@@ -240,7 +239,10 @@ def run_stage(storage: Storage, task: StageTask, check: Callable[[], None]) -> S
 
 
 def _commit(job: Job, work: _Conversion) -> bool | None:
-    """One critical section.  None: blocks came meanwhile.  False: a block has ended, or the key is another."""
+    """Commit the conversion in one critical section.
+
+    None: blocks were added meanwhile. False: a block has ended, or the key has changed.
+    """
     target, old = work.target, work.state.table
     table_id, to_clustered = old.table_id, target.ranges is not None
     with Section(job.lake.catalog, job.lake._hot) as section:

@@ -1,8 +1,8 @@
 """Convert a lake from one hot store to the other, in one commit of the catalog.
 
-To ``inline``: what only the memory holds becomes rows of the catalog, live ones and history, and the log is empty.  To
-``memory``: the lake gets a bound, and the process that opens it loads the rows of the catalog.  The commit raises the
-epoch, so a process that has the lake open can no longer commit or read through the store that it knows.  After a crash
+To ``inline``: rows that are only in memory, live ones and history, are written to the catalog, and the log is emptied.
+To ``memory``: the lake gets a bound, and the process that opens it loads the rows of the catalog. The commit raises the
+epoch, so a process that has the lake open can no longer commit or read through the store that it knows. After a crash
 before the commit, the lake is unchanged; after a crash following it, it opens with the other store.
 """
 
@@ -50,7 +50,7 @@ def convert(lake: Lake, spec: HotSpec) -> None:
 
 
 def _make_room(lake: Lake) -> None:
-    """What is due goes to blocks first: the commit is not to carry it."""
+    """Dump what is due first, so that the commit need not carry it."""
     with lake.catalog.read() as r:
         found = definitions.list_tables(r)
     for table in found:
@@ -73,7 +73,7 @@ def _to_inline(lake: Lake) -> None:
             _record(section, registry.INLINE)
             section.commit()
         faults.step("convert.committed")
-        store.converted = True  # before others may see one of the two that follow and not the other
+        store.converted = True  # set first, so that nobody sees only one of the two changes that follow
         lake._use(owned.inner, InlineStore(owned.inner, store.spill, epoch))
         lake._recovery = None
         if store.log is not None:

@@ -38,7 +38,7 @@ def create_index(
     params: Mapping[str, Any],
     progress: bool | None,
 ) -> None:
-    """Returns when every block has a segment and, if it is unique, no two rows have the same key."""
+    """Create an index; return when every block has a segment and, if it is unique, no two rows have the same key."""
     refuse_view(table, "created")
     _check_name(name)
     if not isinstance(unique, bool):
@@ -62,7 +62,7 @@ def create_index(
         build_index(lake, table_id, index_id, runner, bar=bar)
         merge_index(lake, table_id, index_id, runner)
     except JobBusy:
-        pass  # the background work is at it
+        pass  # the background work is doing it
     if unique:
         publish_unique(lake, table_id, index_id)
     if unique and index_id not in {index.index_id for index in lake._readings.latest(table_id).live_indexes}:
@@ -80,7 +80,7 @@ def _check_name(name: object) -> None:
 
 
 def _names(what: str, given: Any) -> list[str]:
-    """The names of columns, one or several."""
+    """Return a list of column names, given one or several."""
     names: list[Any] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
         raise SchemaError(f'{what} is a column, or a list of columns such as ["city", "total"]; got {given!r}.')
@@ -114,7 +114,7 @@ def _definition(
 
 
 def _roots(fields: Sequence[Field]) -> tuple[int, ...]:
-    """The oldest field of each column's line: whatever becomes of the column, that stays."""
+    """Return the oldest field of each column's lineage, which stays whatever happens to the column."""
     return tuple([g.field_id for g in line(f)][-1] for f in fields)
 
 

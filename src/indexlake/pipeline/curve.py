@@ -1,8 +1,8 @@
-"""A curve through some columns: rows that are near each other on it are near each other in those columns.
+"""A curve through some columns: rows close to each other on it are close to each other in those columns.
 
-A value becomes its rank among sampled values, so that skew, types and units do not matter; the ranks of a row's
-columns become one number, one after the other (``sort``) or with their bits interleaved (``zorder``).  Nulls come
-last.  The numbers decide which rows lie in a block together and nothing else: no answer depends on them.
+A value becomes its rank among sampled values, so skew, types and units do not matter; the ranks of a row's columns
+become one number, one after the other (``sort``) or with their bits interleaved (``zorder``). Nulls come last. The
+numbers only decide which rows share a block: no answer depends on them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ORDERS = ("sort", "zorder")
 MOST_COLUMNS = 8
 MOST_BITS = 14
 PREFIX = 64
-"""So many bytes of a long value take part."""
+"""How many bytes of a long value are used."""
 
 Codes = npt.NDArray[np.uint64]
 
 
 def check_curve(schema: TableSchema, columns: Sequence[str], order: str) -> tuple[Field, ...]:
-    """The fields of a curve that was asked for."""
+    """Return the fields of a requested curve, or raise if they are not suitable."""
     if order not in ORDERS:
         raise SchemaError(f"order={order!r} is not known. Use 'sort' or 'zorder'.")
     if isinstance(columns, str) or not 1 <= len(columns) <= MOST_COLUMNS:
@@ -47,7 +47,7 @@ def check_curve(schema: TableSchema, columns: Sequence[str], order: str) -> tupl
 
 
 def comparable(field: Field, array: Any) -> pa.Array:
-    """The column's values as 64-bit integers or bytes in the same order, with their nulls."""
+    """Return the column's values as 64-bit integers or bytes in the same order, with their nulls."""
     values = field.codec.canonical_array(array)
     if field.codec.kind != "int":
         return pc.binary_slice(values, 0, PREFIX)
@@ -65,7 +65,7 @@ class Curve:
 
     @classmethod
     def through(cls, fields: tuple[Field, ...], order: str, samples: Sequence[pa.Array]) -> Curve:
-        """The curve that the sampled values of each column suggest."""
+        """Return the curve given by sampled values of each column."""
         most = (1 << _bits(len(fields))) - 2
         bounds = []
         for values in samples:
@@ -77,7 +77,7 @@ class Curve:
         return cls(fields, order, tuple(bounds))
 
     def codes(self, columns: Sequence[pa.Array]) -> Codes:
-        """Where rows lie on the curve, by their comparable values."""
+        """Return the places of rows on the curve, from their comparable values."""
         bits = _bits(len(self.fields))
         ranks = [_ranks(v, b, (1 << bits) - 1) for v, b in zip(columns, self.bounds, strict=True)]
         code = np.zeros(len(columns[0]), np.uint64)
@@ -91,12 +91,12 @@ class Curve:
         return code
 
     def codes_of(self, batch: pa.RecordBatch) -> Codes:
-        """The same for rows as a file holds them."""
+        """Return the same for rows in the format of files."""
         return self.codes([comparable(f, batch.column(f.column)) for f in self.fields])
 
 
 def cuts(codes: Codes, buckets: int) -> Codes:
-    """Where the curve is cut so that each bucket gets as many of the sampled rows; equal rows stay together."""
+    """Return where to cut the curve so that each bucket gets as many sampled rows; equal rows stay together."""
     ordered = np.sort(codes)
     places = np.arange(1, buckets) * len(ordered) // buckets
     return np.unique(ordered[places]) if len(ordered) else ordered
@@ -107,7 +107,7 @@ def _bits(columns: int) -> int:
 
 
 def _ranks(values: pa.Array, bounds: pa.Array, top: int) -> Codes:
-    """How many of the bounds are smaller, stretched to the whole range: each column has the same say."""
+    """Return how many bounds are smaller than each value, scaled so that each column has the same weight."""
     if pa.types.is_integer(values.type):
         ranks = np.searchsorted(bounds.to_numpy(), values.fill_null(0).to_numpy(), side="left")
     elif values.null_count < len(values):
@@ -121,7 +121,7 @@ def _ranks(values: pa.Array, bounds: pa.Array, top: int) -> Codes:
 
 
 def _byte_ranks(values: pa.Array, bounds: pa.Array) -> npt.NDArray[np.int64]:
-    """``searchsorted`` for bytes: sorted together, a value before the bounds that equal it."""
+    """Do ``searchsorted`` for bytes: sorted together, a value precedes the bounds that equal it."""
     order = np.asarray(pc.sort_indices(pa.concat_arrays([values, bounds.cast(values.type)])))
     is_bound = order >= len(values)
     ranks = np.zeros(len(values), np.int64)

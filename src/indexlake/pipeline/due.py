@@ -1,8 +1,8 @@
 """What is due for a table: the same rules for the background work of an open lake and for ``pipeline.run``.
 
-Hot rows are dumped when there are as many of them, superseded versions included, as the table's limit says; only the
-kind that makes up at least half of the limit moves.  Compaction is due when it would remove several blocks, or as many
-deleted rows as a good part of a block; anything less is not worth rewriting rows.
+Hot rows are dumped when their number, including superseded versions, reaches the table's limit; of live and superseded
+versions, only a kind that makes up at least half of the limit moves. Compaction is due when it would remove several
+blocks, or as many deleted rows as a good part of a block; anything less is not worth rewriting rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
 
 FEWER_BLOCKS = 8
-"""Compaction is due when it leaves so many blocks fewer."""
+"""Compaction is due when it reduces the number of blocks by this many."""
 
 
 class HotStoreFill:

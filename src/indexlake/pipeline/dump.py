@@ -1,10 +1,10 @@
 """Dump: hot rows become blocks, superseded versions become history blocks.
 
-Oldest versions first, in block-sized chunks.  Files are written outside any catalog transaction; the commit of a
-chunk adds its blocks and tells the hot store to release it, in constant time.  A version that was superseded while
-its chunk was written gets a delete entry: at snapshot 0 where its history in the hot store stays the authority, else at
-that of the commit.  So a dump is invisible at every snapshot, a double dump is harmless, and a killed one leaves only a
-file for vacuum.
+Oldest versions come first, in block-sized chunks. Files are written outside any catalog transaction; the commit of a
+chunk adds its blocks and tells the hot store to release it, in constant time. A version that was superseded while its
+chunk was written gets a delete entry: at snapshot 0 if the hot store keeps its history, otherwise at the snapshot of
+the commit that superseded it. So a dump is invisible at every snapshot, a double dump is harmless, and a killed one
+leaves only a file for vacuum.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
 
 ROUND_BYTES = 512 << 20
-"""What is read from the hot store before the first of it is written, however many tasks run at a time."""
+"""How many bytes are read from the hot store before any is written, however many tasks run at a time."""
 
 PURGE_ROWS = 5_000
 
@@ -112,15 +112,15 @@ def dump(
                     job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
                     for block in blocks:
                         result = result.with_block(block)
-                # What is committed meanwhile is for the next dump: this one comes to an end.
+                # Rows committed meanwhile are left to the next dump, so that this one ends.
                 ended = moved == len(tasks) and (not tasks or tasks[-1].chunk.everything)
-            purge(lake, table_id, job)  # once: SQLite drops all rows together in no time
+            purge(lake, table_id, job)  # once, because SQLite drops all rows together in no time
             faults.step("dump.purged")
     return result
 
 
 def _move(lake: Lake, job: Job, runner: Runner, tasks: list[DumpTask]) -> Iterator[tuple[NewBlock, ...]]:
-    """The blocks of each task that was committed, up to the first whose inputs had changed."""
+    """Yield the blocks of each committed task, up to the first whose inputs have changed."""
     if not tasks:
         return
     with lake._pins.pin(tasks[0].planned_at), closing(runner.map(run_task, tasks, job.check)) as results:
@@ -133,7 +133,7 @@ def _move(lake: Lake, job: Job, runner: Runner, tasks: list[DumpTask]) -> Iterat
 
 
 def plan(lake: Lake, table_id: int, job: Job, *, history: bool, most: int) -> list[DumpTask]:
-    """Up to ``most`` chunks, each above the one before."""
+    """Return tasks for up to ``most`` chunks, each above the previous one."""
     tasks: list[DumpTask] = []
     while len(tasks) < most and not (tasks and tasks[-1].chunk.everything) and sum(t.size for t in tasks) < ROUND_BYTES:
         task = plan_chunk(lake, table_id, job, history=history, above=tasks[-1].chunk if tasks else None)
@@ -146,7 +146,7 @@ def plan(lake: Lake, table_id: int, job: Job, *, history: bool, most: int) -> li
 def plan_chunk(
     lake: Lake, table_id: int, job: Job | None = None, *, history: bool, above: Chunk | None = None
 ) -> DumpTask | None:
-    """Read the oldest versions; their snapshot is that of the same read transaction."""
+    """Read the oldest versions, as of the snapshot of the same read transaction."""
     with lake._readings.open(table_id) as reading:
         state = reading.state
         if state.table.end_snapshot is not None:
@@ -160,7 +160,7 @@ def plan_chunk(
 
 
 def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tuple[NewBlock, ...]:
-    """Write the chunk's files; no catalog here."""
+    """Write the chunk's files, without the catalog."""
 
     def batches(part: ChunkPart) -> Iterator[pa.RecordBatch]:
         for batch in part.rows.to_batches(65_536):
@@ -185,7 +185,7 @@ def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tup
 
 
 def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
-    """Commit a chunk; its blocks are cut again whenever their partitions have changed in the meantime."""
+    """Commit a chunk, cutting its blocks again whenever their partitions have changed in the meantime."""
     while True:
         try:
             return _commit(lake, job, task, blocks)
@@ -196,7 +196,7 @@ def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock
 
 
 def _commit(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
-    """One critical section.  False: the chunk's inputs changed and it must be planned again."""
+    """Commit in one critical section; return False if the chunk's inputs have changed and it must be planned again."""
     table_id = task.table_id
     with Section(lake.catalog, lake._hot) as section:
         clustered = task.target.ranges is not None
@@ -225,7 +225,7 @@ def _commit(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) ->
 
 
 def purge(lake: Lake, table_id: int, job: Job | None = None) -> int:
-    """Remove hot versions that lie in blocks, in small transactions."""
+    """Remove hot versions that blocks hold, in small transactions; return how many."""
     total = 0
     while True:
         if job is not None:

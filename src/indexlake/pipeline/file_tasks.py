@@ -1,7 +1,7 @@
-"""Files are loaded by tasks: each reads some files, or some row groups of one, and writes blocks of its own.
+"""Loading files by tasks: each reads some files, or some row groups of one, and writes blocks of its own.
 
-They are read by the same code as in ``insert``, so they mean the same; what a task cannot read is an error that names
-the file.  Rows do not leave the task, but those of a clustered table are sorted across all tasks.
+The code that reads them is the same as for ``insert``, so results are the same; a task that cannot read a file names it
+in the error. Rows do not leave the task, but those of a clustered table are sorted across all tasks.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ TASK_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """Load these files."""
-
     files: tuple[SourceFile, ...]
     target: Target
     number: int
@@ -63,12 +61,12 @@ def run_task(storage: Storage, task: FileTask, check: Callable[[], None]) -> tup
 
 
 def run_stage(storage: Storage, task: FileTask, check: Callable[[], None]) -> StagedRuns | None:
-    """For a clustered table: its rows are sorted together with those of other tasks."""
+    """Stage a task's rows for a clustered table, to be sorted together with those of other tasks."""
     return stage(storage, task.target, without_ids(_rows(task, check), task.target.schema))
 
 
 def write_files(lake: Lake, files: Files, state: TableState, runner: Runner, job: Job) -> list[NewBlock]:
-    """The rows of the files in blocks, which nothing names yet."""
+    """Write the rows of the files to blocks that are not part of the lake yet."""
     found = checked_files(files, state.current)
     shares = list(_shares([replace(file, path=os.path.abspath(file.path)) for file in found]))
     target = Target.of(state, lake._writer_id())
@@ -106,7 +104,7 @@ def _sorted_files(shares: Sequence[tuple[SourceFile, ...]], target: Target, runn
 
 
 def _shares(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
-    """Small files together, large ones in pieces where they can be cut."""
+    """Group small files, and cut large ones into pieces if possible."""
     share: list[SourceFile] = []
     for piece in (piece for file in files for piece in pieces(file, TASK_BYTES)):
         if share and sum(other.size for other in share) + piece.size > TASK_BYTES:

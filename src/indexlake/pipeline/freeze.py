@@ -1,7 +1,7 @@
-"""Freeze and thaw: warm blocks become cold Parquet, which every engine reads, and back.
+"""Freeze and thaw: turn warm blocks into cold Parquet, which every engine reads, and back.
 
-One block in, one block out, deleted rows left behind.  Frozen tables answer the same; point reads are slower.  Blocks
-of clustered tables stay sorted by key, in their partitions; those that wait for a merge are not frozen.
+Each block becomes one block, without its deleted rows. Frozen tables give the same answers; point reads are slower.
+Blocks of clustered tables stay sorted by key, in their partitions; those that wait for a merge are not frozen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLD = "parquet"
 def freeze(
     lake: Lake, table_id: int, runner: Runner, *, older_than: timedelta = timedelta(0), **watched: Unpack[Watched]
 ) -> RewriteResult:
-    """Rewrite warm blocks as Parquet whose rows were all written longer ago than ``older_than``."""
+    """Rewrite warm blocks as Parquet if all their rows were written longer ago than ``older_than``."""
     with lake.catalog.read() as r:
         newest = commits.snapshot_at_time(r, lake._clock() - int(older_than.total_seconds() * 1e6))
     if newest is None:

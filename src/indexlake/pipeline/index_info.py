@@ -1,4 +1,4 @@
-"""What is known about a table's indexes from the catalog alone: no segment is opened."""
+"""What the catalog alone tells about a table's indexes, without opening a segment."""
 
 from __future__ import annotations
 

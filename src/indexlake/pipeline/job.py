@@ -1,7 +1,7 @@
 """The frame of a job: a lease so that work is not done twice, a heartbeat, progress, and fencing at the commit.
 
-Leases save work; correctness comes from what each job checks inside its own commit.  A lease whose owner has died
-is taken over: at once when the owner was a process of this host, otherwise after a few missed beats.
+Leases save work; correctness comes from what each job checks inside its own commit. A lease whose owner has died is
+taken over: at once if the owner was a process of this host, otherwise after a few missed beats.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("indexlake")
 
 _in_this_process: set[str] = set()
-"""Jobs that run here: a lease in this process's name that is not among them was left by a run that failed."""
+"""Jobs that run here: any other lease in this process's name was left by a run that failed."""
 
 BEAT_SECONDS = 10
 DEAD_AFTER = 6 * BEAT_SECONDS * 1_000_000
 
 
 class JobBusy(JobError):
-    """Somebody alive is doing this job."""
+    """A living process is doing this job."""
 
     retryable = True
 
@@ -87,20 +87,20 @@ def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
 
 
 def waiting_writers(since: float, reason: str) -> JobInfo:
-    """What ``lake.jobs()`` says while writers wait for a checkpoint."""
+    """Return the line in ``lake.jobs()`` for writers that wait for a checkpoint."""
     started = datetime.fromtimestamp(since, UTC)
     return JobInfo("", "writers wait", None, "running", this_process(), started, None, Progress(), reason)
 
 
 class Watched(TypedDict, total=False):
-    """What every job takes: ``stop`` ends it at its next step; ``bar`` shows how far it is."""
+    """Parameters of every job: ``stop`` ends it at its next step; ``bar`` shows its progress."""
 
     stop: threading.Event | None
     bar: ProgressBar | None
 
 
 class Job:
-    """One run of a job.  A context manager: leaving it records how it ended."""
+    """One run of a job. A context manager: leaving it records how it ended."""
 
     def __init__(self, lake: Lake, kind: str, table_id: int, scope: str = "", **watched: Unpack[Watched]) -> None:
         self.lake = lake
@@ -158,14 +158,14 @@ class Job:
             with self.lake.catalog.transaction() as tx:
                 activity.end_job(tx, self.job_id, state, ended, self._text(), text)
                 tx.commit()
-        except Exception as later:  # the job's own outcome matters more; the lease lapses by itself
+        except Exception as later:  # the job's own outcome matters more; the lease expires by itself
             log.warning("the end of %s could not be recorded: %s", self.kind, later)
         finally:
             _in_this_process.discard(self.job_id)
             self.lake._maintenance.job_ended()
 
     def expect(self, *, tasks: int) -> None:
-        """So many tasks more are to be done."""
+        """Add to the number of tasks that are to be done."""
         self.progress = replace(self.progress, tasks=self.progress.tasks + tasks)
         self._show()
 
@@ -186,11 +186,11 @@ class Job:
             self._bar.show(p.tasks_done, p.tasks, rows=p.rows, size=p.bytes)
 
     def beat(self, tx: Transaction, time: int) -> None:
-        """Say that this run is alive, and learn whether it has been taken over meanwhile."""
+        """Record that this run is alive, and learn whether it has been taken over meanwhile."""
         self._lost = not activity.beat_job(tx, self.job_id, time, self._text())
 
     def fence(self, tx: Transaction) -> None:
-        """Inside the commit: this run still holds the lease."""
+        """Raise, inside the commit, unless this run still holds the lease."""
         if not activity.is_running(tx, self.job_id):
             raise self._taken_over()
 
@@ -198,7 +198,7 @@ class Job:
         return LeaseLost(f"{self.kind} was taken over by another process; its work is dropped.", job=self.job_id)
 
     def check(self) -> None:
-        """Between steps: stop if asked to, or if another process has taken over this job."""
+        """Raise between steps if the job was asked to stop, or if another process has taken it over."""
         if self._lost:
             raise self._taken_over()
         if self._stop is not None and self._stop.is_set():
@@ -210,7 +210,7 @@ class Job:
 
 
 def this_process() -> str:
-    """What leases, pins and writers in the catalog say of whom they belong to."""
+    """Return the name by which leases, pins and writers in the catalog identify their process."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

@@ -1,4 +1,4 @@
-"""Indexes maintain themselves: missing segments are built and small ones folded, separately for each index.
+"""Automatic maintenance of indexes: missing segments are built and small ones folded, separately for each index.
 
 A failure is logged and shown in ``t.indexes()``; it holds up neither other indexes nor any write.
 """
@@ -21,7 +21,7 @@ log = logging.getLogger("indexlake")
 
 
 class Kept(dict[str, str]):
-    """By the name of the index what was done for it."""
+    """What was done for each index, by name."""
 
     def __str__(self) -> str:
         return "; ".join(f"{name}: {done}" for name, done in self.items())

@@ -1,7 +1,7 @@
-"""Keys of blocks that are too many for memory, compared through the blocks' own sorted segments.
+"""Comparing keys of blocks that are too many for memory, through the blocks' own sorted segments.
 
-Two questions, each cut into tasks that a runner spreads: is a key in several of the new blocks (by ranges of keys, so
-that each task sorts a few million), and is a key in a block that the table has already (by blocks of the table).
+Two questions, each cut into tasks that a runner distributes: is a key in several of the new blocks (by ranges of keys,
+so that each task sorts a few million), and is a key in an existing block (by blocks of the table).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_HOLDERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RepeatTask:
-    """Is a key of the range in more than one row?"""
+    """Looks for a key of the range that is in more than one row."""
 
     index: Index
     segments: tuple[SegmentFile, ...]
@@ -46,7 +46,7 @@ class RepeatTask:
 
 @dataclass(frozen=True, slots=True)
 class ProbeTask:
-    """Which keys of the new segments does a block of the table hold?"""
+    """Looks for keys of the new segments that a block of the table holds."""
 
     index: Index
     file_id: int
@@ -59,7 +59,7 @@ class ProbeTask:
 def first_repeated(
     storage: Storage, index: Index, blocks: Sequence[NewBlock], runner: Runner, check: Callable[[], None]
 ) -> Key | None:
-    """A key of the index that is in two rows of the blocks, or None."""
+    """Return a key of the index that is in two rows of the blocks, or None."""
     segments = _segments(index, blocks)
     opened = [index.open(storage, s) for s in segments]
     for segment in opened:
@@ -77,7 +77,7 @@ def _segments(index: Index, blocks: Sequence[NewBlock]) -> list[SegmentFile]:
 
 
 def ranges(segments: Sequence[KeySegment]) -> Iterator[tuple[Key | None, Key | None]]:
-    """Ranges of keys that hold about as many as a task should sort."""
+    """Yield ranges of keys that each hold about as many as a task should sort."""
     total = sum(map(len, segments))
     pieces = -(-total // KEYS_PER_TASK)
     samples = sorted(
@@ -113,7 +113,7 @@ def _repeated(keys: KeyColumn) -> Key | None:
 
 
 def probe_tasks(state: TableState, coverage: Coverage, blocks: Sequence[NewBlock], since: int) -> list[ProbeTask]:
-    """One for each live block written after ``since`` whose keys may be among the new ones."""
+    """Return a task for each live block written after ``since`` whose keys may be among the new ones."""
     index = coverage.index
     segments = _segments(index, blocks)
     tasks = []
@@ -133,7 +133,7 @@ def probe_tasks(state: TableState, coverage: Coverage, blocks: Sequence[NewBlock
 
 
 def run_probe(storage: Storage, task: ProbeTask, check: Callable[[], None]) -> list[Holder]:
-    """The smaller of two segments drives."""
+    """Return the holders of new keys in a block, looking up the keys of the smaller segment in the larger one."""
     old = task.index.open(storage, task.old)
     dead = BitMap() if task.deleted is None else positions_from_bytes(task.deleted)
     found: list[Holder] = []

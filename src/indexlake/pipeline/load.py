@@ -1,8 +1,8 @@
 """Loading many rows at once, from a Spark DataFrame, from files, or from anything else that ``insert`` takes.
 
 A load is a write like any other: one commit, checked keys, an entry in the change feed, safe to repeat with its token.
-Tasks write DataFrames and files straight to blocks; few rows, upserts, and rows that this process holds go through
-this process, in bounded memory.
+Tasks write DataFrames and files straight to blocks; few rows, upserts, and rows that this process holds go through this
+process, in bounded memory.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MODES = ("append", "overwrite", "upsert")
 
 
 FEW_BYTES = 8 << 20
-"""Files with less are not worth tasks: what they hold may well be hot rows."""
+"""Smaller files are not worth tasks: their rows may well become hot rows."""
 
 
 def load(
     lake: Lake, source: Any, table: str, mode: str, runner: Runner, *, token: str | None, **watched: Unpack[Watched]
 ) -> WriteResult:
-    """Append the rows, put them in the place of all others, or upsert them by primary key."""
+    """Append the rows, replace all existing ones by them, or upsert them by primary key."""
     if mode not in MODES:
         raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
     t = lake.table(table)
@@ -64,10 +64,10 @@ def load(
 
 
 def _for_tasks(source: Any) -> Files | None:
-    """Files that are worth tasks."""
+    """Return the files of a source if they are worth tasks."""
     files = as_files(source)
     if files is not None and files.are_remote:
-        return None  # read by this process, which knows how to reach them
+        return None  # only this process knows how to reach them
     return files if files is not None and sum(file.size for file in files.list()) >= FEW_BYTES else None
 
 
@@ -82,6 +82,6 @@ def _load_files(
 
 
 def _is_frame(source: Any) -> bool:
-    """Whether it is a Spark DataFrame; nobody has one without having imported Spark."""
+    """Return whether it is a Spark DataFrame; nobody has one without having imported Spark."""
     spark = sys.modules.get("pyspark.sql")
     return spark is not None and isinstance(source, spark.DataFrame)

@@ -1,8 +1,8 @@
 """The commit of a load: blocks that tasks have written, all of them in one commit, with their keys checked.
 
 Row ids come in ranges that are reserved beforehand, one for each task; attempts of one task share its range, and only
-the files of the attempt whose result is accepted are committed.  Primary keys are checked on what was written, never
-on a second reading of the source.  Files of a load that fails are left to vacuum.
+the files of the accepted attempt are committed. Primary keys are checked on what was written, never by reading the
+source again. Files of a load that fails are left to vacuum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDS_PER_TASK = 1 << 30
 
 
 class Loader:
-    """One load, whose commit may have to be tried again; ``write`` is called once per schema of the table."""
+    """One load, whose commit may be retried; ``write`` is called once per schema of the table."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Loader:
         self._write = write
         self._overwrite = overwrite
         self._written: tuple[int, list[NewBlock]] | None = None  # schema version, blocks
-        self._compared: frozenset[int] = frozenset()  # the unique indexes whose keys are in no two rows of the blocks
+        self._compared: frozenset[int] = frozenset()  # unique indexes for which no key is in two rows of the blocks
 
     def apply(self, tx: Transaction) -> int:
         lake = self._lake
@@ -65,7 +65,7 @@ class Loader:
         for coverage in state.enforced if blocks and not self._overwrite else ():
             index = coverage.index
             if index.index_id not in self._compared:
-                continue  # it is younger than the blocks: the commit looks for their keys
+                continue  # it is newer than the blocks: the commit looks up their keys
             probe = partial(self._probe, index.index_id)
             unseen = Look.nothing(LoadedKeys(index, index.fields(state.current), blocks, probe))
             with lake._readings.open(self._table_id) as reading:
@@ -109,7 +109,7 @@ class IdRange:
 
 
 def reserve_ids(lake: Lake, table_id: int, tasks: int) -> int:
-    """The first row id of ranges for so many tasks."""
+    """Reserve ranges of row ids for a number of tasks, and return the first id."""
     with lake.catalog.transaction() as tx:
         first = table_heads.reserve_row_ids(tx, table_id, tasks * IDS_PER_TASK)
         tx.commit()
@@ -119,7 +119,7 @@ def reserve_ids(lake: Lake, table_id: int, tasks: int) -> int:
 
 
 def give_back_ids(lake: Lake, table_id: int, first: int, reserved: int, used: int) -> None:
-    """Ranges that no task has used, unless others have taken ids since."""
+    """Return ranges that no task has used, unless others have taken ids since."""
     with lake.catalog.transaction() as tx:
         table_heads.give_back_row_ids(tx, table_id, first + reserved * IDS_PER_TASK, first + used * IDS_PER_TASK)
         tx.commit()

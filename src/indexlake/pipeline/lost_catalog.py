@@ -1,8 +1,8 @@
 """What a storage reveals about a lake whose catalog is lost: each table's newest meta file, and what is missing.
 
-Only what a meta file names is trusted.  Other files are listed: they may never have been committed, and it is not
-known what was deleted from them.  A block that is missing, or differs from what its meta file says, is named with its
-rows; a segment is left out, because it can be rebuilt.
+Only what a meta file names is trusted. Other files are listed: they may never have been committed, and it is unknown
+what was deleted from them. A block that is missing, or differs from what its meta file says, is reported with its rows;
+a segment is left out, because it can be rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from indexlake.storage.path import FileInfo
 
 @dataclass(frozen=True, slots=True)
 class LostTable:
-    """A table whose files are there and whose definition is not."""
+    """A table whose files exist but whose definition is lost."""
 
     table_id: int
     folder: str
@@ -41,7 +41,7 @@ class LostTable:
 
 @dataclass(frozen=True, slots=True)
 class LostBlock:
-    """A block that a meta file names and that is not there, or not as it should be."""
+    """A block named in a meta file that is missing, or not as it should be."""
 
     table: str
     path: str
@@ -58,12 +58,12 @@ class LostCatalog:
 
     lake_id: str
     incarnation: int  # the highest that is named anywhere
-    metas: tuple[TableMeta, ...]  # without the segments that cannot be used; ended ones included
+    metas: tuple[TableMeta, ...]  # without unusable segments; including ended ones
     listed: tuple[FileInfo, ...]
-    newest: Mapping[int, FileInfo]  # by table id: the meta file that was taken
+    newest: Mapping[int, FileInfo]  # by table id: the meta file that was used
     damaged_metas: tuple[str, ...]
     lost_blocks: tuple[LostBlock, ...]
-    lost_segments: Mapping[int, int]  # by table id: how many
+    lost_segments: Mapping[int, int]  # the number for each table id
 
     @cached_property
     def names(self) -> dict[str, FileName]:
@@ -93,7 +93,7 @@ class LostCatalog:
 
     @cached_property
     def unnamed(self) -> tuple[FileInfo, ...]:
-        """Files of known tables that their meta files do not name; other meta files are not among them."""
+        """Files of known tables that their meta files do not name, other than meta files."""
         known = {meta.table_id for meta in self.metas}
         named = {path for meta in self.metas if not meta.ended for path, *_ in meta.files}
         return tuple(
@@ -107,7 +107,7 @@ class LostCatalog:
 
     @cached_property
     def newer(self) -> tuple[str, ...]:
-        """Those of them that were written after the meta file, or for a later snapshot."""
+        """Those of ``unnamed`` that were written after the meta file, or for a later snapshot."""
         snapshots = {meta.table_id: meta.snapshot for meta in self.metas}
         lost = {block.path for block in self.lost_blocks}
 
@@ -121,17 +121,17 @@ class LostCatalog:
         return tuple(sorted(file.path for file in self.unnamed if file.path not in lost and is_newer(file)))
 
     def without_lost_blocks(self) -> LostCatalog:
-        """What can be restored without the blocks that are lost."""
+        """Return what can be restored without the lost blocks."""
         lost = {block.path for block in self.lost_blocks}
 
         def kept(meta: TableMeta) -> TableMeta:
             blocks = tuple(b for b in meta.blocks if b.path not in lost)
-            there = {b.data_file_id for b in blocks}
+            kept_ids = {b.data_file_id for b in blocks}
             return replace(
                 meta,
                 blocks=blocks,
-                links=tuple(link for link in meta.links if link.data_file_id in there),
-                deletes={n: gone for n, gone in meta.deletes.items() if n in there},
+                links=tuple(link for link in meta.links if link.data_file_id in kept_ids),
+                deletes={n: gone for n, gone in meta.deletes.items() if n in kept_ids},
             )
 
         return replace(self, metas=tuple(map(kept, self.metas)))
@@ -140,7 +140,10 @@ class LostCatalog:
 def find(
     storage: Storage, *, verify: bool, progress: Callable[[int, int, int, int], None] = lambda *_: None
 ) -> LostCatalog:
-    """Look at a storage.  ``verify``: read every byte that is named.  ``progress``: tasks done, all, rows, bytes."""
+    """Examine a storage.
+
+    ``verify``: read every byte that is named. ``progress`` gets: tasks done, all tasks, rows, bytes.
+    """
     storage = storage.uncached()
     listed = tuple(storage.list(""))
     files = {file.path: file for file in listed}
@@ -165,7 +168,7 @@ def find(
             newest[meta.table_id] = candidate.file
             break
     if not metas:
-        raise _nothing(storage, listed, damaged, strange)
+        raise _nothing_found(storage, listed, damaged, strange)
     if len({meta.lake_id for meta in metas}) > 1:
         raise StorageError(
             f"The meta files at {storage.root} are of several lakes, and no indexlake.json says whose files these are. "
@@ -199,39 +202,42 @@ def _owner(storage: Storage) -> tuple[str, int] | None:
     try:
         return marked_owner(storage)
     except StorageError:
-        return None  # damaged: the meta files say whose they are
+        return None  # it is damaged; the meta files say whose they are
 
 
-def _nothing(storage: Storage, listed: Sequence[FileInfo], damaged: list[str], strange: list[str]) -> IndexLakeError:
-    """Why there is nothing to restore from."""
+def _nothing_found(
+    storage: Storage, listed: Sequence[FileInfo], damaged: list[str], strange: list[str]
+) -> IndexLakeError:
+    """Return the error that explains why there is nothing to restore from."""
     ids: dict[int, list[FileInfo]] = {}
     for file in listed:
         if (name := FileName.parse(file.path)) is not None:
             ids.setdefault(name.table_id, []).append(file)
-    said = [f"There is no meta file at {storage.root}, so no table can be restored: only clustered tables have them."]
+    lines = [f"There is no meta file at {storage.root}, so no table can be restored: only clustered tables have them."]
     if damaged or strange:
-        said = [f"No meta file at {storage.root} can be used, so no table can be restored."]
-        said += [f"{path} is damaged." for path in damaged] + [f"{path} is another lake's." for path in strange]
-    said += [
+        lines = [f"No meta file at {storage.root} can be used, so no table can be restored."]
+        lines += [f"{path} is damaged." for path in damaged] + [f"{path} is another lake's." for path in strange]
+    lines += [
         f"Table {n} has {counted(len(found), 'file')} of {counted(sum(f.size for f in found), 'byte')} in "
         f"{table_folder(n)}; its name, columns, block list and deletes were in the catalog only."
         for n, found in sorted(ids.items())
     ]
     if not ids:
-        said.append(
-            "There is no file of a lake: is this the storage root? That of a lake in a folder is `files` inside it."
+        lines.append(
+            "No file there belongs to a lake: is this the storage root? For a lake in a folder, it is "
+            "`files` inside it."
         )
-    return NotFoundError(" ".join(said), name=storage.root)
+    return NotFoundError(" ".join(lines), name=storage.root)
 
 
 def _sizes(metas: Iterable[TableMeta], files: Mapping[str, FileInfo]) -> dict[str, str]:
-    """What is wrong with files that are named, as far as a listing shows it."""
+    """Return what is wrong with named files, as far as a listing shows it."""
     wrong = {}
     for meta in metas:
         for named in meta.files:
             found = files.get(named.path)
             if found is None:
-                wrong[named.path] = "it is not there"
+                wrong[named.path] = "it is missing"
             elif found.size != named.size:
                 wrong[named.path] = f"it has {counted(found.size, 'byte')} and should have {named.size:,}"
     return wrong
@@ -243,14 +249,14 @@ def _checksums(
     known: Mapping[str, str],
     progress: Callable[[int, int, int, int], None],
 ) -> dict[str, str]:
-    """What is wrong with the bytes of files that are there."""
+    """Return what is wrong with the bytes of existing files."""
     tasks = [file for meta in metas for file in meta.files if file.path not in known]
     wrong: dict[str, str] = {}
     rows = size = 0
     with closing(ThreadRunner(storage).map(_verify, tasks, lambda: None)) as results:
-        for done, (task, said) in enumerate(zip(tasks, results, strict=True), 1):
-            if said is not None:
-                wrong[task.path] = said
+        for done, (task, lines) in enumerate(zip(tasks, results, strict=True), 1):
+            if lines is not None:
+                wrong[task.path] = lines
             rows, size = rows + task.rows, size + task.size
             progress(done, len(tasks), rows, size)
     return wrong

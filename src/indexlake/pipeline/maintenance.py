@@ -1,8 +1,8 @@
 """Background work of one open lake: heartbeats, pins of long readers, the automatic dump, and meta files.
 
-Two daemon threads, started when there is something to do.  A dump that fails is logged, shown in ``lake.jobs()``
-and tried again later; it never blocks or fails a write.  ``stop`` ends both: after the running dump and the meta files
-that are due, or at its next step.
+Two daemon threads are started when there is something to do. A dump that fails is logged, shown in ``lake.jobs()`` and
+tried again later; it never blocks or fails a write. ``stop`` ends both threads: after the running dump and the meta
+files that are due, or at the dump's next step.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PIN_AFTER = 30.0
 ALIVE = 6 * BEAT_SECONDS * 1_000_000
 RETRY_SECONDS = 5.0
 RETRY_MOST_SECONDS = 300.0
-"""A dump that fails again and again is tried less and less often, up to this pace."""
+"""A dump that keeps failing is tried less and less often, down to once in this many seconds."""
 
 ENOUGH_DELETES = 10_000
-"""Of rows in blocks of a clustered table, after which its partitions are looked at, if a quarter of one is not less."""
+"""After this many deletes of rows in blocks, or a quarter of a partition if that is less, partitions are checked."""
 
 EXPIRE_SECONDS = 600.0
 NO_TABLE = 0
-"""In the queue: look what else is due."""
+"""Put into the queue to have the worker look for other work."""
 
 META_PACE = 20.0
-"""After a table's meta file was written, so many times as long passes before the next one is."""
+"""After writing a table's meta file, the next one waits this many times as long as that took."""
 
 
 class Maintenance:
@@ -49,12 +49,12 @@ class Maintenance:
         self._automatic = automatic
         self._lock = threading.Lock()
         self._estimates: dict[int, int] = {}
-        self._deletes: dict[int, int] = {}  # of rows of clustered tables, since that was last looked at
+        self._deletes: dict[int, int] = {}  # of rows of clustered tables, since they were last checked
         self._queued: set[int] = set()
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._retry: dict[int, float] = {}
-        self._failures: dict[int, int] = {}  # of a table's dumps in a row
-        self._unpublished: set[int] = set()  # tables whose meta file is to be written
+        self._failures: dict[int, int] = {}  # consecutive failures of a table's dumps
+        self._unpublished: set[int] = set()  # tables whose meta file must be written
         self._publish_at: dict[int, float] = {}  # not before
         self._expire_at = time.monotonic() + EXPIRE_SECONDS
         self._jobs: set[Job] = set()
@@ -63,18 +63,18 @@ class Maintenance:
         self._threads: list[threading.Thread] = []
         self._pin_id: str | None = None
         self._kept: set[int] = set()
-        self._pinned: int | None = None  # the snapshot that the pin in the catalog says
+        self._pinned: int | None = None  # the snapshot of the pin in the catalog
         self._beating = threading.Lock()
         self._gate = threading.Condition()
         self._running: list[int] = []  # the threads of running jobs
-        self._quiet = False  # none may begin
-        self._asked = False  # for a checkpoint
+        self._quiet = False  # no job may begin
+        self._checkpoint_requested = False  # whether a checkpoint was requested
         self.writer_id: str | None = None
 
     # ------------------------------------------------------------ what the lake tells it
 
     def committed(self, table_id: int, writes: TableWrites) -> None:
-        """After a commit: the table may be due for a dump, or have blocks to be merged or indexed."""
+        """Note a commit: the table may be due for a dump, or have blocks to be merged or indexed."""
         if not self._automatic:
             return
         if changed := len(writes.rows):
@@ -92,21 +92,21 @@ class Maintenance:
             self.added_blocks(table_id)
 
     def _has_enough_deletes(self, table_id: int, writes: TableWrites) -> bool:
-        """Whether so many rows of blocks were deleted since it was last asked that partitions may be due."""
+        """Return whether enough rows of blocks were deleted since the last check that partitions may be due."""
         gone = sum(map(len, writes.block_closes.values())) + self._deletes.get(table_id, 0)
         enough = gone >= min(ENOUGH_DELETES, writes.state.table.config.partition_row_count // 4)
         self._deletes[table_id] = 0 if enough else gone
         return enough and gone > 0
 
     def added_blocks(self, table_id: int) -> None:
-        """After a commit of blocks that an index does not cover yet, or that may have to be merged."""
+        """Note a commit of blocks that an index does not cover yet, or that may have to be merged."""
         if self._automatic:
             with self._lock:
                 self._unpublished.add(table_id)
             self._queue(table_id)
 
     def unpublished(self, table_id: int) -> None:
-        """After a commit that changed what the meta file of a table tells."""
+        """Note a commit that changed the contents of a table's meta file."""
         if self._automatic and not self._stop.is_set():
             with self._lock:
                 self._unpublished.add(table_id)
@@ -114,11 +114,11 @@ class Maintenance:
             self._due.put(NO_TABLE)
 
     def ask_for_checkpoint(self) -> bool:
-        """Look soon what the memory of the hot store needs; False: there is no background work."""
+        """Check soon whether the hot store needs a checkpoint; return False if there is no background work."""
         if not self._automatic:
             return False
-        if not self._asked:
-            self._asked = True
+        if not self._checkpoint_requested:
+            self._checkpoint_requested = True
             self._start("indexlake-dump", self._work)
             self._due.put(NO_TABLE)
         return True
@@ -126,13 +126,13 @@ class Maintenance:
     def _queue(self, table_id: int) -> None:
         with self._lock:
             if table_id in self._queued or table_id in self._retry or self._stop.is_set():
-                return  # what failed is tried again at its own pace, not at that of the commits
+                return  # failed work is retried at its own pace, not with every commit
             self._queued.add(table_id)
         self._start("indexlake-dump", self._work)
         self._due.put(table_id)
 
     def register_writer(self) -> str:
-        """Files that are written but not committed are ours as long as this writer beats."""
+        """Return this process's writer id: as long as it beats, its uncommitted files are safe from vacuum."""
         with self._lock:
             if self.writer_id is None:
                 writer = new_writer_id()
@@ -145,7 +145,7 @@ class Maintenance:
         return self.writer_id
 
     def job_begins(self) -> None:
-        """Waits while the lake is converted: a job begins and ends with the same hot store."""
+        """Register a job, waiting while the lake is converted, so that it begins and ends with the same hot store."""
         me = threading.get_ident()
         with self._gate:
             self._gate.wait_for(lambda: not self._quiet or me in self._running)
@@ -158,7 +158,7 @@ class Maintenance:
 
     @contextmanager
     def quiet(self, patience: float) -> Iterator[None]:
-        """No job of this process runs within; those that begin meanwhile wait for its end."""
+        """Keep jobs of this process from running inside the ``with`` block; new ones wait for its end."""
         with self._gate:
             self._gate.wait_for(lambda: not self._quiet)
             self._quiet = True
@@ -182,7 +182,7 @@ class Maintenance:
             self._jobs.discard(job)
 
     def reader_began(self) -> None:
-        """Readers that stay are pinned, so that expire leaves them their snapshot."""
+        """Start pinning readers that stay, so that expire keeps their snapshots."""
         if not self._lake.read_only:
             self._start("indexlake-heartbeat", self._beat)
 
@@ -209,7 +209,7 @@ class Maintenance:
         self._stop.set()
 
     def forget(self) -> None:
-        """Leave no trace of this process: no writer, no pin."""
+        """Remove this process's writer and pin from the catalog."""
         if self.writer_id is None and self._pin_id is None:
             return
         with self._lake.catalog.transaction() as tx:
@@ -236,11 +236,11 @@ class Maintenance:
         while not self._quit.wait(BEAT_SECONDS):
             try:
                 self._beat_once()
-            except Exception as error:  # whatever it is: without beats, running jobs would be taken for dead
+            except Exception as error:  # whatever it is: without beats, running jobs would be considered dead
                 log.warning("a heartbeat failed and will be tried again: %s", error)
 
     def _beat_once(self) -> None:
-        with self._beating:  # or an older list of what is held would be written after a newer one
+        with self._beating:  # otherwise an older list of snapshots could overwrite a newer one
             self._beat_now()
 
     def _beat_now(self) -> None:
@@ -255,9 +255,9 @@ class Maintenance:
                 job.beat(tx, time_now)
             writer = self.writer_id
             if writer is not None and not activity.beat_writer(tx, writer, time_now + ALIVE):
-                self.writer_id = None  # taken for dead: what it wrote is lost, the next file has another writer
+                self.writer_id = None  # considered dead: its files are lost, and the next file gets another writer
             horizon = table_heads.lowest_horizon(tx) if held else 0
-            oldest = min((s for s in held if s >= horizon), default=None)  # below it is too late
+            oldest = min((s for s in held if s >= horizon), default=None)  # below it, snapshots are already lost
             if oldest is not None:
                 self._pin_id = self._pin_id or f"{this_process()}:{uuid.uuid4().hex[:8]}"
                 activity.set_pin(tx, self._pin_id, oldest, this_process(), time_now + ALIVE)
@@ -268,7 +268,7 @@ class Maintenance:
         self._pinned = oldest
 
     def _held_snapshots(self) -> list[int]:
-        """The snapshots of readers that have been open for a while, and those that are kept."""
+        """Return the snapshots of readers that have been open for a while, and those that are kept."""
         before = time.monotonic() - PIN_AFTER
         with self._lock:
             return [*self._lake._pins.held_before(before), *self._kept]
@@ -293,7 +293,7 @@ class Maintenance:
                 with self._lock:
                     self._queued.discard(due)
                 if (at := self._retry.pop(due, 0.0)) > time_now:
-                    self._retry[due] = at  # it failed while it was asked for again
+                    self._retry[due] = at  # it failed while it was being requested again
                     continue
                 self._maintain(due)
                 if self._stop.is_set():
@@ -301,11 +301,11 @@ class Maintenance:
             self._publish(time.monotonic())
 
     def _relieve(self) -> None:
-        """Checkpoint what has been in memory for too long, or is too much."""
+        """Checkpoint what has been in memory for too long, or takes too much."""
         from indexlake.pipeline.dump import dump
 
         pressure = self._lake._pressure
-        self._asked = False
+        self._checkpoint_requested = False
         if pressure is None:
             return
         try:
@@ -346,7 +346,7 @@ class Maintenance:
             self._publish_at[table_id] = ended + META_PACE * (ended - begun)
 
     def _maintain(self, table_id: int) -> None:
-        """Dump what is due; whatever goes wrong is logged and tried again."""
+        """Do whatever is due for a table; failures are logged and retried."""
         from indexlake.pipeline.due import HotStoreFill
         from indexlake.pipeline.dump import dump
         from indexlake.pipeline.expire import expire
@@ -363,7 +363,7 @@ class Maintenance:
                 dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
                 hot = HotStoreFill(self._lake, table_id)
             keep_shape(self._lake, table_id, ThreadRunner(self._lake.storage), stop=self._quit)
-            keep(self._lake, table_id, stop=self._quit)  # an index is built later: closing does not wait for it
+            keep(self._lake, table_id, stop=self._quit)  # an index can be built later: closing does not wait for it
             with self._lock:
                 self._unpublished.add(table_id)
             self._estimates[table_id] = hot.count
@@ -386,7 +386,7 @@ class Maintenance:
                 self._retry[table_id] = time.monotonic() + wait
 
     def _expire_all(self) -> None:
-        """Now and then every table, the dropped ones too: idle tables must not hold the history of busy ones."""
+        """Expire every table now and then, even dropped ones: idle tables must not hold the history of busy ones."""
         from indexlake.pipeline.expire import expire
 
         if time.monotonic() < self._expire_at:

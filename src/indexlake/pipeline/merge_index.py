@@ -1,8 +1,8 @@
 """Folding index segments: several of one size become one, so that look-ups have fewer to search.
 
-Tiered: segments of one size class are folded when there are ``FOLD`` of them, so that a thousand equal ones leave
-about twenty and each entry is written a few times.  The commit moves the link of each block that still points to an
-input; a block that was folded or compacted in the meantime keeps what it has.
+Folding is tiered: segments of one size class are folded when there are ``FOLD`` of them, so that a thousand equal ones
+leave about twenty and each entry is written a few times. The commit moves the link of each block that still points to
+an input; a block that was folded or compacted in the meantime keeps its link.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 KIND = "merge_index"
 
 FOLD = 8
-"""So many segments of one size class become one."""
+"""How many segments of one size class become one."""
 
 SMALLEST_ROWS = 4_096
 """All segments with fewer rows are of one class."""
@@ -122,7 +122,7 @@ def plan(lake: Lake, table_id: int, index_id: int) -> list[FoldTask]:
 
 
 def due_folds(state: TableState, coverage: Coverage) -> list[list[FoldInput]]:
-    """Groups of segments of one size that make one not larger than its kind allows."""
+    """Return groups of segments of one size whose fold is no larger than its kind allows."""
     most = kind_named(coverage.index.kind).most_rows
     classes: dict[int, list[FoldInput]] = {}
     if coverage.index.fits(state.current):
@@ -150,7 +150,7 @@ def _inputs(state: TableState, coverage: Coverage) -> Iterator[FoldInput]:
 
 @spilling
 def run_task(storage: Storage, task: FoldTask, check: Callable[[], None]) -> SegmentFile:
-    """Read the segments and write one; no catalog here."""
+    """Read the segments and write one, without the catalog."""
     check()
     inputs = [
         (task.index.open(storage, each.segment), [ordinal for _, ordinal, _ in each.blocks]) for each in task.inputs
@@ -180,7 +180,7 @@ def _run_and_commit(
 
 
 def commit(lake: Lake, job: Job, task: FoldTask, segment: SegmentFile) -> bool:
-    """Move the links that still point to an input.  False: there is none."""
+    """Move the links that still point to an input; return False if there are none."""
     with Section(lake.catalog, lake._hot) as section:
         if not require_plan(section, job, task.table_id, task.planned_at, task.writer_id):
             return False

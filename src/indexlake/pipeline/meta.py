@@ -1,22 +1,25 @@
 """Publishing meta files, and finding the newest one.
 
-A meta file is written after the commits that it tells about, from a read transaction of its own whose snapshot stays
-pinned until the file is there: every file that it names outlives the writing.  Many commits share a meta file: it is
-published once at the end of a job, and in the background at a pace that takes a small part of the time.  A process
-that dies before leaves the older file, which stays valid.  The newest meta file is the one with the highest snapshot,
-no matter when it was written, so a slow publisher never takes a table back in time.
+A meta file is written after the commits that it describes, from a read transaction of its own whose snapshot stays
+pinned until the file exists, so every file that it names outlives the writing. Many commits share a meta file: it is
+published once at the end of a job, and in the background at a pace that takes a small part of the time. A process that
+dies before that leaves the older file, which stays valid. The newest meta file is the one with the highest snapshot, no
+matter when it was written, so a slow publisher never takes a table back in time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import positions_to_bytes
 from indexlake.catalog import meta_records, partitions, table_heads, tables
+from indexlake.catalog.checksums import bytes_of
 from indexlake.errors import CorruptionError, IndexLakeError, NotFoundError
+from indexlake.indexes.kind import SegmentFile
 from indexlake.partitions.meta import (
     HEADER_BYTES,
     Header,
@@ -35,21 +38,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("indexlake")
 
+F = TypeVar("F", BlockRecord, SegmentFile)
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The newest meta file of a table that this process knows of; the table was the same up to a snapshot."""
+    """The newest meta file of a table known to this process; the table has not changed up to a snapshot."""
 
     state: str
     upto: int
 
 
 def publish_meta(lake: Lake, table_id: int) -> str | None:
-    """Write a meta file if a clustered table has changed since the newest one; returns its path.
+    """Write a meta file if a clustered table has changed since the newest one, and return its path.
 
-    Of one that has become a heap it says that it has ended: no restore goes back to when it was clustered.
-
-    For the end of a job, whose work is done whatever happens here: an error is logged, and the next job writes it.
+    For a table that has become a heap, it says that the table has ended, so that no restore goes back to the clustered
+    one. To be called at the end of a job, whose work is done anyway: an error is logged, and the next job tries again.
     """
     try:
         return _publish(lake, table_id)
@@ -73,7 +77,7 @@ def _publish(lake: Lake, table_id: int) -> str | None:
             return None
         pin = lake._pins.pin(reading.state.at)
         meta = table_meta(reading)
-    with pin:  # the files that are named stay until the meta file is there
+    with pin:  # the named files stay until the meta file exists
         header, data = meta_to_bytes(meta)
         if known is None:
             known = _published(lake.storage, table.namespace_id, table_id, header)
@@ -93,7 +97,7 @@ def _write(lake: Lake, namespace_id: int, table_id: int, snapshot: int, data: by
 
 
 def table_meta(reading: Reading) -> TableMeta:
-    """What the catalog says of the table, in this read transaction."""
+    """Return what the catalog says of the table, in this read transaction."""
     state, r = reading.state, reading.transaction
     lake = tables.lake_record(r)
     assert lake is not None
@@ -109,6 +113,10 @@ def table_meta(reading: Reading) -> TableMeta:
         for link in coverage.links.values()
         if link.data_file_id in live and link.end_snapshot is None
     ]
+    blocks = _with_bytes(blocks)
+    segments = {link.index_file_id: link.segment for link in links}
+    segments = dict(zip(segments, _with_bytes(segments.values()), strict=True))
+    links = [link._replace(segment=segments[link.index_file_id]) for link in links]
     deletes = {n: gone for n in live if (log := state.deletes.get(n)) is not None and (gone := log.at(state.at))}
     return TableMeta(
         lake.lake_id, lake.incarnation, state.at, ended, 0 if ended else reading.hot.sizes()[0], next_row_id,
@@ -119,20 +127,24 @@ def table_meta(reading: Reading) -> TableMeta:
     )  # fmt: skip
 
 
+def _with_bytes(files: Collection[F]) -> tuple[F, ...]:
+    """The same records with their checksums."""
+    checksums = bytes_of([file.checksum for file in files])
+    return tuple(file._replace(checksum=known) for file, known in zip(files, checksums, strict=True))
+
+
 # ---------------------------------------------------------------- what is there
 
 
 @dataclass(frozen=True, slots=True)
 class MetaFile:
-    """A meta file in the storage."""
-
     file: FileInfo
     table_id: int
     header: Header | None  # None: it is damaged
 
 
 def meta_files(storage: Storage, found: Iterable[FileInfo]) -> dict[int, list[MetaFile]]:
-    """Of some files those that are meta files, by table, the newest first and damaged ones last."""
+    """Return those of the files that are meta files, by table, the newest first and damaged ones last."""
     by_table: dict[int, list[MetaFile]] = {}
     for file in found:
         name = FileName.parse(file.path)
@@ -161,7 +173,7 @@ def _header(storage: Storage, path: str) -> Header | None:
 
 
 def _published(storage: Storage, namespace_id: int, table_id: int, now: Header) -> Published | None:
-    """The newest meta file in the table's folder, unless it belongs to an earlier copy of the catalog."""
+    """Return the newest meta file in the table's folder, unless it belongs to an earlier copy of the catalog."""
     found = meta_files(storage, metas_in(storage, clustered_folder(namespace_id, table_id))).get(table_id, [])
     newest = found[0].header if found else None
     if newest is None or newest.incarnation != now.incarnation or newest.snapshot > now.snapshot:

@@ -1,9 +1,9 @@
 """Which meta files vacuum deletes, and which files it has to spare for them.
 
-The newest meta file of a clustered table stays, with every file that it names.  Older ones, which serve if that one is
-damaged, go after the grace period, and at once when there are many.  Those of tables that were dropped or are not
-clustered any more go like other files, but the newest of them last: as long as an older one is there, it says that the
-table is gone.
+The newest meta file of a clustered table stays, with every file that it names. Older ones, which serve if that one is
+damaged, go after the grace period, and at once if there are many. Those of tables that were dropped or are no longer
+clustered go like other files, but the newest of them last: as long as an older one exists, it says that the table is
+gone.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from indexlake.storage.names import FileName
 from indexlake.storage.path import FileInfo
 
 OLDER_KEPT = 8
-"""So many older ones of a table wait for the grace period."""
+"""How many older files of a table wait for the grace period."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaGarbage:
-    """What there is to be said about meta files before anything is deleted."""
+    """What to do with meta files, decided before anything is deleted."""
 
-    named: frozenset[str]  # files that no catalog record names but a meta file that stays
+    named: frozenset[str]  # files named by no catalog record but by a meta file that stays
     doomed: list[FileInfo]
     last: list[FileInfo]  # to be deleted when all others are gone
     waiting: int
@@ -40,11 +40,11 @@ class MetaGarbage:
         spared: Collection[int],
         before: int,
     ) -> MetaGarbage:
-        """Lists the meta files again: one that was published since the first listing protects what it names."""
+        """List the meta files again and decide: one published since the first listing protects what it names."""
         if not clustered and not any(is_meta(FileName.parse(f.path)) for f in listed):
             return MetaGarbage(frozenset(), [], [], 0)
-        there = (file for folder in folders for file in storage.list(folder))
-        found = meta_files(storage, there)
+        candidates = (file for folder in folders for file in storage.list(folder))
+        found = meta_files(storage, candidates)
         in_danger = {name.table_id for f in unreachable if (name := FileName.parse(f.path)) is not None}
         known = {f.path for f in listed}
         named: set[str] = set()
@@ -69,25 +69,25 @@ class MetaGarbage:
 
 
 def _named(storage: Storage, metas: Sequence[MetaFile]) -> set[str]:
-    """The files of the newest meta file, and of all that are newer than one that can be read."""
+    """Return the files named by the newest readable meta file."""
     for meta in metas:
         try:
             return {file.path for file in read_meta(storage, meta.file.path).files}
-        except (CorruptionError, NotFoundError):  # damaged, or deleted by another vacuum which found a newer one
+        except (CorruptionError, NotFoundError):  # damaged, or deleted by another vacuum that found a newer one
             continue
     return set()
 
 
 def _superseded(metas: Sequence[MetaFile], place: int) -> int:
-    """Since when there has been a newer one."""
+    """Return the time since which there has been a newer one."""
     return min(written_at(m.file) for m in metas[:place])
 
 
 def written_at(file: FileInfo) -> int:
-    """In microseconds; 0 where the store does not tell."""
+    """Return the time in microseconds, or 0 if the store does not tell."""
     return 0 if file.modified is None else int(file.modified.timestamp() * 1e6)
 
 
 def is_meta(name: FileName | None) -> bool:
-    """Whether it is a whole meta file."""
+    """Return whether it is a complete meta file."""
     return name is not None and name.role == "meta" and name.finished and not name.extension

@@ -1,10 +1,10 @@
 """When and how the partitions of a clustered table are reshaped.
 
 Deltas are merged when they have as many rows as the data, at a different ratio for each partition, so that they do not
-all merge at once.  Before that, many deltas of one size are folded into one.  A merge whose result is too large for
-one partition makes several.  Blocks that do not overlap need not be rewritten to separate them: a bound between them
-is enough.  Small neighbours are joined.  Sizes are in rows; if rows are large, the target is what fits into the
-table's bytes.
+all merge at once. Before that, many deltas of one size are folded into one. A merge whose result is too large for one
+partition makes several. Blocks that do not overlap need not be rewritten to separate them: a bound between them is
+enough. Small neighbours are joined. Sizes are in rows; if rows are large, the target is what fits into the table's
+bytes.
 
 A choice is a list of steps, each about neighbouring partitions that no other step concerns.
 """
@@ -23,25 +23,25 @@ from indexlake.partitions.partition import Partition
 from indexlake.snapshots.state import TableState
 
 FOLD = 16
-"""So many deltas of one size class become one delta of the next."""
+"""How many deltas of one size class become one delta of the next."""
 
 SMALLEST_MERGE = 100_000
 """Fewer delta rows are not merged into data, unless they are a quarter of a partition."""
 
 JITTER = 0.3
 SPLIT_ABOVE, MOVE_FROM, JOIN_BELOW = 1.5, 0.5, 0.25
-"""Parts of the target: what is above the first is split, a lone delta from the second on becomes data, neighbours that
-are together below the third are joined."""
+"""Fractions of the target: a partition above the first is split, a lone delta from the second on becomes data,
+neighbours that together are below the third are joined."""
 
 APPENDED = 0.9
-"""With this part of the delta rows beyond the data, what a merge makes is full on the left."""
+"""If this share of the delta rows comes after the data, a merge fills its partitions from the left."""
 
 DELETED = 0.5
 """A partition with this share of its rows deleted, not counting those replaced by deltas, is rewritten."""
 
 Kind = Literal["merge", "fold", "move", "cut", "join"]
 Beyond = Callable[["Part"], int]
-"""How many delta rows of a partition come after its data."""
+"""Returns how many delta rows of a partition come after its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class Part:
 
     @property
     def luck(self) -> float:
-        """Between 0 and 1, and always the same."""
+        """A number between 0 and 1, always the same for a partition."""
         return random.Random(self.partition.partition_id).random()
 
     def target(self, config: TableConfig) -> int:
-        """How many rows a partition should have."""
+        """Return how many rows the partition should have."""
         rows = self.data_rows + self.delta_rows
         size = sum(b.size for b in self.blocks)
         return config.partition_row_count if not size else min(
@@ -99,7 +99,7 @@ class Step:
 
 
 def parts_of(state: TableState) -> list[Part]:
-    """The live partitions, in the order of their keys."""
+    """Return the live partitions in key order."""
     assert state.ranges is not None
     data: dict[int, list[BlockRecord]] = {}
     deltas: dict[int, list[BlockRecord]] = {}
@@ -116,19 +116,18 @@ def parts_of(state: TableState) -> list[Part]:
 
 
 def due(state: TableState, beyond: Beyond) -> list[Step]:
-    """What the policy asks for."""
     return due_among(parts_of(state), state.table.config, beyond)
 
 
 def due_among(parts: Sequence[Part], config: TableConfig, beyond: Beyond) -> list[Step]:
-    """The same, of all partitions of a table in the order of their keys."""
+    """Return the same, given all partitions of a table in key order."""
     steps = [step for part in parts if (step := _due(part, config, len(parts), beyond)) is not None]
     busy = {p.partition.partition_id for step in steps for p in step.parts}
     return [*steps, *_joins(parts, busy, config)]
 
 
 def everything(state: TableState, beyond: Beyond) -> list[Step]:
-    """All deltas and deleted rows are merged, whether that is due or not."""
+    """Return the steps that merge all deltas and deleted rows, due or not."""
     config = state.table.config
     found: list[Step] = []
     for part in parts_of(state):
@@ -142,14 +141,14 @@ def everything(state: TableState, beyond: Beyond) -> list[Step]:
 
 
 def splits(state: TableState, beyond: Beyond) -> list[Step]:
-    """Partitions that are larger than they should be."""
+    """Return the steps that split partitions larger than they should be."""
     config = state.table.config
     large = [part for part in parts_of(state) if _is_large(part, part.target(config))]
     return [_cut(part, part.target(config)) or merge(part, part.target(config), beyond) for part in large]
 
 
 def split_at(state: TableState, key: bytes) -> list[Step]:
-    """A new bound at a key, wherever it is; none if there is one."""
+    """Return the step that makes a new bound at a key, or none if there is one already."""
     for part in parts_of(state):
         if part.partition.holds(key, key) and part.partition.begin_key != key:
             across = [b for b in part.blocks if _first(b) < key <= _last(b)]
@@ -164,7 +163,7 @@ def _due(part: Part, config: TableConfig, count: int, beyond: Beyond) -> Step | 
     if (step := _cut(part, target) or _move(part, MOVE_FROM * target, target)) is not None:
         return step
     if part.data_rows > SPLIT_ABOVE * target and _is_large(part, target):
-        return merge(part, target, beyond)  # rows came in one large block, or the table asks for smaller partitions
+        return merge(part, target, beyond)  # rows came in one large block, or the table wants smaller partitions
     grown, limit = part.delta_rows, config.delta_row_limit
     ratio = config.merge_ratio * (1 + JITTER * (2 * part.luck - 1))
     least = target if not part.data else min(SMALLEST_MERGE, target / 4)
@@ -178,7 +177,7 @@ def _due(part: Part, config: TableConfig, count: int, beyond: Beyond) -> Step | 
 
 
 def merge(part: Part, target: int, beyond: Beyond) -> Step:
-    """One sorted data block, or one for each partition that the rows make."""
+    """Return the step that merges a partition into one sorted data block, or several if there are too many rows."""
     rows = part.live_rows
     sizes: tuple[int, ...] = ()
     if _is_large(part, target):
@@ -202,7 +201,7 @@ def _is_appended(part: Part) -> bool:
 
 
 def _cut(part: Part, target: int) -> Step | None:
-    """Bounds between blocks that do not overlap, where that makes parts of a good size."""
+    """Return bounds between blocks that do not overlap, if that makes parts of a good size."""
     runs = list(_runs(part.blocks))
     bounds: list[bytes] = []
     held, left = 0, sum(rows for _, rows in runs)
@@ -217,7 +216,7 @@ def _cut(part: Part, target: int) -> Step | None:
 
 
 def _runs(blocks: Sequence[BlockRecord]) -> Iterator[tuple[bytes, int]]:
-    """Blocks that overlap, together: their first key and their rows."""
+    """Group blocks that overlap: yield their first key and their rows."""
     first, last, rows = b"", b"", 0
     for block in sorted(blocks, key=_first):
         if rows and _first(block) > last:
@@ -232,7 +231,7 @@ def _runs(blocks: Sequence[BlockRecord]) -> Iterator[tuple[bytes, int]]:
 
 
 def _move(part: Part, least: float, target: int) -> Step | None:
-    """A delta that is too large for one partition is not moved: it is split."""
+    """Return the step that turns a lone delta into data, unless it is too large for one partition."""
     alone = not part.data and len(part.deltas) == 1
     if alone and part.delta_rows >= least and not _is_large(part, target):
         return Step("move", (part,))
@@ -240,7 +239,7 @@ def _move(part: Part, least: float, target: int) -> Step | None:
 
 
 def _fold(part: Part, config: TableConfig, count: int) -> Step | None:
-    """The first class that has enough deltas."""
+    """Return the step that folds the first class with enough deltas."""
     smallest = FOLD * config.inline_row_count_limit / count
     classes: dict[int, list[BlockRecord]] = {}
     for delta in part.deltas:
@@ -273,7 +272,7 @@ def _joins(parts: Sequence[Part], busy: set[int], config: TableConfig) -> list[S
 
 
 def join(parts: Sequence[Part]) -> Step:
-    """One partition of several.  Nothing is written where only one of them has rows."""
+    """Return the step that joins partitions; nothing is written if only one of them has rows."""
     filled = [part for part in parts if part.blocks]
     return Step("join", tuple(parts), tuple(b for p in filled for b in p.blocks) if len(filled) > 1 else ())
 

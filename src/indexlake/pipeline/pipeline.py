@@ -1,4 +1,4 @@
-"""``lake.pipeline()``: the jobs, as methods.  Each is safe to kill, to repeat, and to run next to any other."""
+"""``lake.pipeline()``: the jobs, as methods. Each is safe to kill, to repeat, and to run next to any other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pipeline:
         self._lake = lake
         self._runner = runner
         self._progress = progress
-        self._running: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # what stops each call that runs
+        self._running: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # stops each running call
 
     def __repr__(self) -> str:
         return f"<Pipeline of {self._lake.catalog.location} on {self._runner!r}>"
@@ -166,7 +166,7 @@ class Pipeline:
         return self._each_index("merge_index", table, index, partial(merge_index, runner=self._runner))
 
     def _each_index(self, kind: str, table: str | None, index: str | None, job: Callable[..., R]) -> dict[str, R]:
-        """By the names of table and index.  One that fails does not stop the others."""
+        """Run a job for each index, by the names of table and index; one that fails does not stop the others."""
         if index is not None and not isinstance(index, str):
             raise SchemaError(f"index is the name of an index; got {index!r}.")
         if index is not None and table is None:
@@ -246,7 +246,7 @@ class Pipeline:
         return run(self._lake, self._tables(table, dropped=True), self._runner, stop, self._bar)
 
     def _begin(self, stop: threading.Event | None = None) -> threading.Event:
-        """The event that ``cancel`` sets while the call runs."""
+        """Return the event that ``cancel`` sets while the call runs."""
         stop = stop or threading.Event()
         self._running.add(stop)
         return stop
@@ -262,7 +262,7 @@ class Pipeline:
         return ProgressBar(label, self._progress)
 
     def _tables(self, table: str | None, *, dropped: bool = False) -> list[Due]:
-        """The named table, or all of them; ``dropped`` adds those that were dropped but have not expired."""
+        """Return the named table, or all of them; ``dropped`` adds those that were dropped but have not expired."""
         names = [table] if table is not None else self._lake.tables()
         found = [Due(t.name, t._table_id, False) for t in map(self._lake.table, names)]
         if dropped and table is None:

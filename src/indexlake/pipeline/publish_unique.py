@@ -1,8 +1,8 @@
-"""A unique index that has been built becomes enforced: no two live rows have the same key, and none may from then on.
+"""Publishing a unique index that has been built: no two live rows have the same key, and none may from then on.
 
-All rows are compared at one snapshot, outside the critical section.  Rows committed in the meantime are compared with
-the others in rounds; the last round, with the few remaining rows, is inside the section that publishes the index.
-Until then the index causes no errors.  If there are duplicate keys, the index is dropped instead.
+All rows are compared at one snapshot, outside the critical section. Rows committed in the meantime are compared with
+the others in rounds; the last round, with the few remaining rows, is inside the section that publishes the index. Until
+then the index causes no errors. If there are duplicate keys, the index is dropped instead.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 ROUNDS_OUTSIDE = 3
 NAMED = 5
-"""So many of the keys that are there twice are named."""
+"""How many duplicate keys the error names."""
 
 
 def publish_unique(lake: Lake, table_id: int, index_id: int) -> None:
-    """Raises ``DuplicateKeyError``, and drops the index, where two rows have the same key.
+    """Enforce the index, or raise ``DuplicateKeyError`` and drop it if two rows have the same key.
 
-    Nothing happens to an index that is not unique, or is enforced already.
+    Does nothing to an index that is not unique or is already enforced.
     """
     since, rounds = -1, 0
     while True:
@@ -66,7 +66,7 @@ def publish_unique(lake: Lake, table_id: int, index_id: int) -> None:
 
 
 def _publish(lake: Lake, table_id: int, coverage: Coverage, twice: list[Key], since: int, *, inside: bool) -> bool:
-    """False: rows were committed after ``since`` and have to be compared first."""
+    """Enforce or drop the index; return False if rows were committed after ``since`` that must be compared first."""
     index = coverage.index
     with Section(lake.catalog, lake._hot) as section:
         tx, s = section.tx, section.sequencer.next
@@ -95,7 +95,7 @@ def _publish(lake: Lake, table_id: int, coverage: Coverage, twice: list[Key], si
 
 
 def _hot_keys(reading: Reading, coverage: Coverage, since: int) -> KeyColumn:
-    """Of the hot rows that were committed after ``since``."""
+    """Return the keys of the hot rows that were committed after ``since``."""
     fields = coverage.index.fields(reading.schema)
     parts = [
         _keys(coverage, reading, batch.columns[: len(fields)], batch.column(VERSION).to_numpy() > since)
@@ -107,7 +107,7 @@ def _hot_keys(reading: Reading, coverage: Coverage, since: int) -> KeyColumn:
 def _keys(
     coverage: Coverage, reading: Reading, columns: Sequence[pa.Array], wanted: npt.NDArray[np.bool_]
 ) -> KeyColumn:
-    """Of the wanted rows that have no null in their key."""
+    """Return the keys of the wanted rows, except those with a null in their key."""
     codecs = [f.codec for f in coverage.index.fields(reading.schema)]
     for column in columns:
         wanted = wanted & np.asarray(column.is_valid())
@@ -124,7 +124,7 @@ def _joined(parts: list[KeyColumn], coverage: Coverage, reading: Reading) -> Key
 def _repeated(
     lake: Lake, reading: Reading, coverage: Coverage, hot: KeyColumn, all_hot: KeyColumn, since: int
 ) -> list[Key]:
-    """Keys that two live rows have, one of which was committed after ``since``."""
+    """Return keys that two live rows have, one of which was committed after ``since``."""
     newer = _joined([hot, *_newer_in_blocks(lake, reading, coverage, since)], coverage, reading)
     if since < 0:
         return _among_all(lake, reading, coverage, newer)
@@ -142,7 +142,7 @@ def _repeated(
 
 
 def _newer_in_blocks(lake: Lake, reading: Reading, coverage: Coverage, since: int) -> Iterator[KeyColumn]:
-    """Keys in blocks of rows committed after ``since``; when all are asked for, only of blocks without a segment."""
+    """Yield keys in blocks of rows committed after ``since``; if that is negative, only in blocks without a segment."""
     state = reading.state
     fields = coverage.index.fields(reading.schema)
     for block in state.blocks.records:
@@ -157,7 +157,7 @@ def _newer_in_blocks(lake: Lake, reading: Reading, coverage: Coverage, since: in
 
 
 def _among_all(lake: Lake, reading: Reading, coverage: Coverage, others: KeyColumn) -> list[Key]:
-    """Keys that are twice among the live rows that segments know, and others; a range of keys at a time."""
+    """Return keys that occur twice among the live rows known to segments and ``others``, a range at a time."""
     groups = coverage.groups(reading.state, reading.snapshot)
     opened = [(lake._files.segment(group.segment, coverage.index.open), group.blocks) for group in groups]
     found: list[Key] = []
@@ -178,7 +178,7 @@ def _among_all(lake: Lake, reading: Reading, coverage: Coverage, others: KeyColu
 def _live(
     reading: Reading, starts: Sequence[int], blocks: Sequence[tuple[BlockRecord, int]], slots: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Which slots hold rows that are live now."""
+    """Return which slots hold rows that are live now."""
     live = np.zeros(len(slots), np.bool_)
     for block, ordinal in blocks:
         here = np.flatnonzero((slots >= starts[ordinal]) & (slots < starts[ordinal + 1]))

@@ -1,10 +1,10 @@
 """Reshaping a clustered table: merge, fold, split, join, cut and move are one job with different inputs and bounds.
 
-A task reads the live rows of its inputs as of one snapshot and writes them in key order.  The commit drops the work if
-a partition or an input has ended since, so several jobs can run on one table.  Where ranges change, blocks added since
-the plan are relabelled with the range that holds them; one that straddles a new bound is cut first, at a snapshot of
-its own, and the commit is retried.  Old ranges end and new ones begin in the same commit.  Rows changed or deleted in
-the meantime become delete entries of the outputs.  Readers and writers never wait.
+A task reads the live rows of its inputs as of one snapshot and writes them in key order. The commit drops the work if a
+partition or an input has ended since, so several jobs can run on one table. If ranges change, blocks added since the
+plan are relabelled with the range that holds them; one that straddles a new bound is cut first, at a snapshot of its
+own, and the commit is retried. Old ranges end and new ones begin in the same commit. Rows changed or deleted in the
+meantime become delete entries of the outputs. Readers and writers never wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
 
 MOST_ROUNDS = 64
-"""What one round makes may be due for another; what then remains is for the next run."""
+"""The result of one round may be due for another; what remains after this many is left to the next run."""
 
 MOVES_PER_COMMIT = 256
 
@@ -110,10 +110,10 @@ class _Plan:
     step: Step
     state: TableState
     target: Target
-    numbers: list[int]  # of the partitions that there will be
+    numbers: list[int]  # of the resulting partitions
     inputs: list[BlockRecord]
     outputs: list[tuple[NewBlock, int]]  # with the snapshot as of which each was written
-    ranges: list[partitions.Bounds]  # what there will be in the place of the old ones
+    ranges: list[partitions.Bounds]  # the ranges that replace the old ones
 
     @property
     def old(self) -> list[Partition]:
@@ -121,14 +121,14 @@ class _Plan:
 
 
 def merge(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> ReshapeResult:
-    """Merge all deltas, whether that is due or not."""
+    """Merge all deltas, due or not."""
     return reshape(lake, table_id, "merge", partition_policy.everything, runner, **watched)
 
 
 def split(
     lake: Lake, table_id: int, runner: Runner, *, at: bytes | None = None, **watched: Unpack[Watched]
 ) -> ReshapeResult:
-    """Split partitions that are too large; or the one that holds a key, there."""
+    """Split partitions that are too large, or the one that holds a given key, at that key."""
 
     def choose(state: TableState, beyond: Beyond) -> Sequence[Step]:
         return partition_policy.splits(state, beyond) if at is None else partition_policy.split_at(state, at)
@@ -137,7 +137,7 @@ def split(
 
 
 def keep_shape(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> ReshapeResult | None:
-    """Do what is due; None: there was nothing."""
+    """Do what is due; return None if there was nothing."""
     state = lake._readings.latest(table_id)
     if state.ranges is None or not partition_policy.due(state, lambda part: 0):
         return None
@@ -165,7 +165,7 @@ def reshape(
 
 
 def rows_beyond(lake: Lake, state: TableState, part: Part) -> int:
-    """How many delta rows come after the data, asked of the primary key's segments where that is not obvious."""
+    """Return how many delta rows come after the data, using the primary key's segments if necessary."""
     last = max((b.last_key or b"" for b in part.data), default=b"")
     found = 0
     for delta in part.deltas:
@@ -181,7 +181,7 @@ def rows_beyond(lake: Lake, state: TableState, part: Part) -> int:
 
 
 def _run_and_commit(job: Job, runner: Runner, state: TableState, steps: Sequence[Step]) -> Iterator[_Plan]:
-    """Yields the steps that were committed."""
+    """Yield the steps that were committed."""
     if not steps:
         return
     lake = job.lake
@@ -227,7 +227,7 @@ def _task(plan: _Plan) -> ReshapeTask:
 
 
 def _take(plan: _Plan, blocks: Sequence[NewBlock]) -> None:
-    """What a task has written; where it cut by rows, the keys there are the new bounds."""
+    """Record what a task has written; if it cut by rows, the keys there become the new bounds."""
     plan.outputs = [(block, plan.state.at) for block in blocks]
     if plan.step.sizes:
         places = [block.placed for block in blocks if block.placed is not None]
@@ -253,7 +253,7 @@ def run_task(storage: Storage, task: ReshapeTask, check: Callable[[], None]) -> 
                 block = task.target.write_placed(
                     storage, rows.take(most, before), Placed(number, b"", b"", task.is_delta)
                 )
-                block.keys = {}  # the rows keep their keys: nobody has to look for them
+                block.keys = {}  # the rows keep their keys: nobody has to look them up
                 block.placed = Placed(number, rows.first, rows.last, task.is_delta)
                 written.append(block)
         return tuple(written)
@@ -262,7 +262,7 @@ def run_task(storage: Storage, task: ReshapeTask, check: Callable[[], None]) -> 
 
 
 class _Keyed:
-    """Rows in key order, to be taken by numbers of rows or up to a bound; notes the first and last key taken."""
+    """Rows in key order, to be taken by number or up to a bound; remembers the first and last key taken."""
 
     def __init__(self, batches: Iterator[tuple[pa.RecordBatch, KeyColumn]]) -> None:
         self._batches = batches
@@ -270,7 +270,7 @@ class _Keyed:
         self.first = self.last = b""
 
     def more(self, before: bytes | None = None) -> bool:
-        """Whether there is a row (before a bound)."""
+        """Return whether there is another row (before a bound)."""
         while self._rest is None or not self._rest[0].num_rows:
             self._rest = next(self._batches, None)
             if self._rest is None:
@@ -297,7 +297,7 @@ class _Keyed:
 
 
 def _move(job: Job, plans: Sequence[_Plan]) -> list[_Plan]:
-    """Lone deltas become data; returns those that are still alone."""
+    """Turn lone deltas into data; return the plans whose deltas were still alone."""
     first = plans[0]
     done: list[_Plan] = []
     with Section(job.lake.catalog, job.lake._hot) as section:
@@ -309,9 +309,9 @@ def _move(job: Job, plans: Sequence[_Plan]) -> list[_Plan]:
         for plan in plans:
             (part,) = plan.step.parts
             number = part.partition.partition_id
-            there = data_files.live_blocks_of(tx, [number])
-            if number in live and [b.data_file_id for b in there] == [b.data_file_id for b in part.deltas]:
-                data_files.relabel(tx, [(there[0].data_file_id, number)], s, role="data")
+            present = data_files.live_blocks_of(tx, [number])
+            if number in live and [b.data_file_id for b in present] == [b.data_file_id for b in part.deltas]:
+                data_files.relabel(tx, [(present[0].data_file_id, number)], s, role="data")
                 done.append(plan)
         if done:
             table_heads.touch_table(tx, table_id, s)
@@ -322,7 +322,7 @@ def _move(job: Job, plans: Sequence[_Plan]) -> list[_Plan]:
 
 
 def _commit(job: Job, plan: _Plan) -> bool:
-    """Publish a step; blocks that came since its plan and lie across a new bound are cut first."""
+    """Publish a step, first cutting blocks that were added since its plan and straddle a new bound."""
     with ExitStack() as pins:
         while True:
             late = _publish(job, plan)
@@ -338,7 +338,7 @@ def _commit(job: Job, plan: _Plan) -> bool:
 
 
 def _cut_late(job: Job, plan: _Plan, state: TableState, late: Sequence[BlockRecord]) -> None:
-    """Blocks that came meanwhile become deltas of the new ranges, as of a snapshot of their own."""
+    """Rewrite blocks that were added meanwhile as deltas of the new ranges, as of a snapshot of their own."""
     target = Target.of(state, plan.target.writer_id)
     bounds = tuple(begin for _, begin, _ in plan.ranges[1:] if begin is not None)
     for block in late:
@@ -353,7 +353,10 @@ def _cut_late(job: Job, plan: _Plan, state: TableState, late: Sequence[BlockReco
 
 
 def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
-    """One critical section.  None: the work is dropped.  Blocks: they have to be cut first; none: it is done."""
+    """Publish in one critical section.
+
+    None: the work is dropped. Otherwise: the blocks that have to be cut first; none if it is done.
+    """
     step, table_id, state = plan.step, plan.target.table_id, plan.state
     with Section(job.lake.catalog, job.lake._hot) as section:
         tx, sequencer = section.tx, section.sequencer
@@ -364,10 +367,10 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
         if len(partitions.live_among(tx, old)) < len(old) or not blocks_live(tx, inputs):
             return None
         s = sequencer.next
-        there = [b for b in data_files.live_blocks_of(tx, old) if b.data_file_id not in inputs]
+        present = [b for b in data_files.live_blocks_of(tx, old) if b.data_file_id not in inputs]
         if step.changes_ranges:
             begins = [begin or b"" for _, begin, _ in plan.ranges]
-            labels = [(block, _range_of(block, plan.ranges, begins)) for block in there]
+            labels = [(block, _range_of(block, plan.ranges, begins)) for block in present]
             late = [block for block, number in labels if number is None]
             if late:
                 return late
@@ -386,7 +389,7 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
 
 
 def _range_of(block: BlockRecord, ranges: Sequence[partitions.Bounds], begins: Sequence[bytes]) -> int | None:
-    """The new partition that holds all rows of a block."""
+    """Return the new partition that holds all rows of a block."""
     assert block.first_key is not None
     assert block.last_key is not None
     number, _, end = ranges[bisect_right(begins, block.first_key) - 1]

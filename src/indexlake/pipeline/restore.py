@@ -1,8 +1,8 @@
 """Restore: a new catalog from the meta files and blocks of a lost one.
 
-Everything is written in one transaction, so a half-restored catalog does not exist.  Before it, the storage is marked
-as the new catalog's: the old one, if it turns up again, can delete nothing.  The tables have precisely the rows that
-lay in blocks when their meta files were written.  Nothing of their past is known, so their history begins with the
+Everything is written in one transaction, so a half-restored catalog does not exist. Before that, the storage is marked
+as the new catalog's: the old one, if it turns up again, can delete nothing. The tables have precisely the rows that
+were in blocks when their meta files were written. Nothing of their past is known, so their history begins with the
 restore, whose snapshot, row ids and other numbers are beyond all that were used.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import positions_from_bytes
 from indexlake.catalog import meta_records, segments, tables
+from indexlake.catalog.checksums import read_checksums
 from indexlake.catalog.owner import write_mark
 from indexlake.display import counted
 from indexlake.hot.registry import open_store
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from indexlake.storage import Storage
 
 LOST_NUMBERS = 1 << 40
-"""Snapshots and row ids that commits after the meta file may have used.  They are not given again: whoever remembers
-one, such as a reader of changes, is told that it is gone instead of getting something else."""
+"""Snapshots and row ids that commits after the meta file may have used. They are never given again: anyone who
+remembers one, such as a reader of changes, is told that it is gone instead of getting something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,11 @@ class RestoreResult:
     newer_files: tuple[str, ...]  # written after the meta files; not trusted
 
     def __str__(self) -> str:
-        said = [f"{counted(len(self.tables), 'table')} restored, from snapshot {self.snapshot:,} on:"]
-        said += [f"  {table}" for table in self.tables]
-        said.append(
+        lines = [f"{counted(len(self.tables), 'table')} restored, from snapshot {self.snapshot:,} on:"]
+        lines += [f"  {table}" for table in self.tables]
+        lines.append(
             "Lost with the catalog: rows written since and rows that were hot, history, tokens, streams, and whatever "
-            "is no table: views, macros, sequences, named types."
+            "is not a table: views, macros, sequences, named types."
         )
         for title, found in (
             ("Not restored, and left as they are:", self.lost_tables),
@@ -87,8 +88,8 @@ class RestoreResult:
             ),
         ):
             if found:
-                said += [title, *(f"  {one}" for one in found)]
-        return "\n".join(said)
+                lines += [title, *(f"  {one}" for one in found)]
+        return "\n".join(lines)
 
 
 def write_catalog(
@@ -101,7 +102,7 @@ def write_catalog(
         found.lake_id, found.incarnation + 1, tables.SCHEMA_VERSION, {**properties, NOT_RESTORED: lost}
     )
     write_mark(storage, record, overwrite=True)
-    metas = _with_own_names([meta for meta in found.metas if not meta.ended])
+    metas = _with_distinct_names([meta for meta in found.metas if not meta.ended])
     hot = open_store(properties["hot"], catalog, storage.spill)
     with catalog.transaction() as tx:
         if not tables.begin_lake(tx, catalog.dialect, record, now):
@@ -121,26 +122,26 @@ def write_catalog(
     )  # fmt: skip
 
 
-def _with_own_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
-    """Where meta files give one name to several, the newest has it, and others have their number added.
+def _with_distinct_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
+    """Resolve repeated names: the newest table or namespace keeps a name, others get their number appended.
 
-    A table or namespace may have been renamed or dropped, and its name given again, after its last meta file.
+    A table or namespace may have been renamed or dropped after its last meta file, and its name given to another.
     """
     spaces: dict[int, str] = {}
     for number, name in sorted(
         {(int(m.table["namespace_id"]), m.table["namespace_name"]) for m in metas}, reverse=True
     ):
-        spaces[number] = _own_name(name, number, spaces.values())
+        spaces[number] = _free_name(name, number, spaces.values())
     named: list[TableMeta] = []
     for meta in sorted(metas, key=lambda m: (m.table["named_in"], m.table_id), reverse=True):
         number = int(meta.table["namespace_id"])
         taken = [m.table["table_name"] for m in named if int(m.table["namespace_id"]) == number]
-        name = _own_name(meta.table["table_name"], meta.table_id, taken)
+        name = _free_name(meta.table["table_name"], meta.table_id, taken)
         named.append(replace(meta, table={**meta.table, "namespace_name": spaces[number], "table_name": name}))
     return sorted(named, key=lambda meta: meta.table_id)
 
 
-def _own_name(name: str, number: int, taken: Iterable[str]) -> str:
+def _free_name(name: str, number: int, taken: Iterable[str]) -> str:
     others = {other.lower() for other in taken}
     while name.lower() in others:
         name = f"{name}_{number}"
@@ -156,7 +157,7 @@ def _restored(meta: TableMeta, lost_segments: int) -> RestoredTable:
 
 
 def _next_snapshot(found: LostCatalog) -> int:
-    """Beyond every snapshot that a file speaks of."""
+    """Return a snapshot beyond every one that a file mentions."""
     versions = (name.clustered.version for name in found.names.values() if name.clustered is not None)
     return LOST_NUMBERS + max((*versions, *(meta.snapshot for meta in found.metas)))
 
@@ -166,7 +167,7 @@ def _next_row_id(meta: TableMeta) -> int:
 
 
 def _sequences(found: LostCatalog) -> dict[str, int]:
-    """The next numbers: beyond those of every meta file and of every name of a file."""
+    """Return the next numbers, beyond those in every meta file and in every file name."""
     numbers: dict[str, int] = {}
     for meta in found.metas:
         for what, number in meta.sequences.items():
@@ -181,10 +182,13 @@ def _sequences(found: LostCatalog) -> dict[str, int]:
 
 
 def _build_key_segments(tx: Transaction, storage: Storage, table_id: int, snapshot: int) -> None:
-    """The primary key must find every row from the beginning; other indexes are built later."""
+    """Build the segments of the primary key, which must find every row at once; other indexes are built later."""
     state = table_state.load(tx, table_id, snapshot)
     assert state.primary is not None
     index, writer = state.primary.index, new_writer_id()
-    for block in uncovered_blocks(state, index.index_id):
+    blocks = list(uncovered_blocks(state, index.index_id))
+    checksums = read_checksums(tx, [block.path for block in blocks])  # only this transaction sees them
+    for block in blocks:
+        block = replace(block, checksum=checksums[block.path])
         task = BuildTask(table_id, writer, snapshot, index, state.current, (block,), {})
         segments.add_segment(tx, table_id, run_task(storage, task, lambda: None), [block.file_id], snapshot)

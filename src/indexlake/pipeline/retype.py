@@ -1,8 +1,8 @@
-"""A column takes another type: its values are computed anew, while the table is read and written.
+"""Give a column another type: its values are recomputed, while the table is read and written.
 
-First there is a column beside it that is generated from it, so that whoever writes a row fills it; then an update fills
-it for the rows that were there; last, in one commit, it takes the column's name and place.  What a change that has died
-left behind is dropped by the next one.  Past snapshots show the column as it was.
+First, a second column is added that is generated from it, so that every write fills it; then an update fills it for the
+existing rows; last, in one commit, it takes the column's name and place. What a change that has died left behind is
+dropped by the next one. Past snapshots show the column as it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = "change type"
 
 
 def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> None:
-    """``new``: the column by its name, with the type that it gets; ``text``: what its values are computed from."""
+    """Change a column's type; ``new`` is the column with its new type, ``text`` computes its values."""
     schema = table._schema_now()
     f = schema.field(new.name)
     beside = f"{f.name}__new_type"
@@ -38,8 +38,8 @@ def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> 
         if (left := schema.by_name.get(beside.lower())) is not None:
             if left.generated is None:
                 raise SchemaError(
-                    f"Column {f.name!r} cannot take this type: a column {left.name!r} is there, and that name is "
-                    "needed meanwhile. Rename that column first.",
+                    f"Column {f.name!r} cannot take this type: it temporarily needs the name {left.name!r}, "
+                    "which another column has. Rename that column first.",
                     column=left.name,
                 )
             Alter(table)._add(DropColumn(beside)).commit()
@@ -55,7 +55,7 @@ def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> 
             job.check()
             Alter(table)._add(TakePlace(beside, f))._add(SetDefault(f.name, default)).commit()
         except BaseException as error:
-            with suppress(IndexLakeError):  # it may not be there yet
+            with suppress(IndexLakeError):  # it may not exist yet
                 Alter(table)._add(DropColumn(beside)).commit()
             if not isinstance(error, IndexLakeError) or beside not in str(error):
                 raise

@@ -1,10 +1,10 @@
 """Rewrites: live rows of some blocks become new blocks; compact, freeze and thaw differ only in what they choose.
 
-A task reads its inputs as of one snapshot and writes them in row-id order, with a batch of each input in memory.  A
-block of a clustered table is rewritten by itself, in its own order, and stays in its partition.  The commit swaps
-inputs for outputs: readers at earlier snapshots keep the inputs until the horizon.  A task whose inputs are no longer
-live at the commit is dropped and planned again; rows changed or deleted in the meantime become delete entries of the
-outputs, found from the row ids in the results without reading a file.
+A task reads its inputs as of one snapshot and writes them in row-id order, with a batch of each input in memory. A
+block of a clustered table is rewritten by itself, in its own order, and stays in its partition. The commit swaps inputs
+for outputs: readers at earlier snapshots keep the inputs until the horizon. A task whose inputs are no longer live at
+the commit is dropped and planned again; rows changed or deleted in the meantime become delete entries of the outputs,
+found from the row ids in the results without reading a file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TASKS_PER_COMMIT = 32
 """A few tasks share a commit: it stays short, and a job that is killed has kept most of its work."""
 
 MOST_ROUNDS = 8
-"""Tasks whose inputs changed are planned again so often; what then remains is for the next run."""
+"""How often tasks whose inputs changed are planned again; what then remains is left to the next run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ class RewriteResult:
 
 
 RewriteGroup = tuple[Sequence["BlockRecord"], str]
-"""Blocks to be rewritten together, and the format of what they become."""
+"""Blocks to be rewritten together, and the format of the result."""
 
 Choose = Callable[[TableState, int], Sequence[RewriteGroup]]
 Done = tuple[RewriteTask, Rewritten]
 
 
 def _run_and_commit(job: Job, runner: Runner, tasks: Sequence[RewriteTask]) -> Iterator[Done]:
-    """Yields the tasks whose outputs took the place of their inputs."""
+    """Run the tasks and commit them in groups; yield the tasks whose outputs replaced their inputs."""
     job.expect(tasks=len(tasks))
     if not tasks:
         return
@@ -155,7 +155,7 @@ def rewrite(
 
 
 def plan(lake: Lake, table_id: int, choose: Choose) -> list[RewriteTask]:
-    """The tasks, as of the read transaction that read their inputs."""
+    """Return the tasks, as of the read transaction that chose their inputs."""
     state = lake._readings.latest(table_id)
     if state.table.end_snapshot is not None:
         return []
@@ -198,7 +198,7 @@ def run_task(storage: Storage, task: RewriteTask, check: Callable[[], None]) -> 
 
 
 def _write_placed(storage: Storage, task: RewriteTask, batches: Iterator[pa.RecordBatch]) -> Rewritten:
-    """One block, whose bounds are those of the rows that are left."""
+    """Write one block, whose bounds are those of the rows that are left."""
     rows = RowStream(batches)
     if task.placed is None or not rows.more():
         return Rewritten(())
@@ -216,25 +216,25 @@ def _write_placed(storage: Storage, task: RewriteTask, batches: Iterator[pa.Reco
 
     block = task.target.write_placed(storage, noted(), task.placed)
     block.placed = replace(task.placed, first_key=firsts[0], last_key=last)
-    block.keys = {}  # the rows keep their keys: nobody has to look for them
+    block.keys = {}  # the rows keep their keys: nobody has to look them up
     return Rewritten((block,))
 
 
 def write_rows(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], block_rows: int, check: Callable[[], None]
 ) -> Rewritten:
-    """Write a stream of rows as blocks of so many rows."""
+    """Write a stream of rows as blocks of ``block_rows`` rows."""
     rows = RowStream(checked(batches, check))
     written: list[NewBlock] = []
     while rows.more():
         block = target.write(storage, rows.take(block_rows), lasting=True)
-        block.keys = {}  # the rows keep their keys: nobody has to look for them
+        block.keys = {}  # the rows keep their keys: nobody has to look them up
         written.append(block)
     return Rewritten(tuple(written))
 
 
 def checked(batches: Iterable[pa.RecordBatch], check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    """The batches, as long as the job is to go on."""
+    """Yield the batches, calling ``check`` before each, so that the job can be stopped."""
     for batch in batches:
         check()
         yield batch
@@ -243,9 +243,9 @@ def checked(batches: Iterable[pa.RecordBatch], check: Callable[[], None]) -> Ite
 def in_row_id_order(
     inputs: Iterable[tuple[int, Callable[[], Iterator[pa.RecordBatch]]]],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several inputs, each in order, as one stream.
+    """Merge the rows of several inputs, each in row-id order, into one stream.
 
-    An input comes with a bound below its row ids, and is opened when the others have come to it.
+    Each input comes with a lower bound of its row ids, and is opened when the others have reached that.
     """
     waiting = sorted(inputs, key=lambda one: one[0], reverse=True)
     heads: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
@@ -288,7 +288,7 @@ def _sorted(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def live_rows(blocks: Iterable[BlockTask], files: OpenFiles, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The live rows of the blocks with the columns of now, as a file holds them."""
+    """Yield the live rows of the blocks with the current columns, in the format of files."""
     for block in blocks:
         for batch in read_task(block, files, schema.fields, None, row_id=True, version=True):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema.file)
@@ -298,7 +298,7 @@ def live_rows(blocks: Iterable[BlockTask], files: OpenFiles, schema: TableSchema
 
 
 def commit(job: Job, group: Sequence[Done]) -> list[Done]:
-    """Swap inputs for outputs in one critical section; returns the tasks whose inputs were still live."""
+    """Swap inputs for outputs in one critical section; return the tasks whose inputs were still live."""
     first = group[0][0]
     done: list[Done] = []
     with Section(job.lake.catalog, job.lake._hot) as section:
@@ -323,7 +323,7 @@ def commit(job: Job, group: Sequence[Done]) -> list[Done]:
 
 
 def _follow_labels(tx: Transaction, inputs: Sequence[int], outputs: Iterable[NewBlock]) -> None:
-    """A block of a clustered table may have got another partition since the plan."""
+    """Update the partitions of new blocks from their inputs, which may have got another one since the plan."""
     for block in outputs:
         if block.placed is not None:
             block.placed = replace(block.placed, partition_id=data_files.label(tx, inputs[0]))

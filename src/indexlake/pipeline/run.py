@@ -1,9 +1,9 @@
 """``pipeline.run``: whatever is due, in the right order.
 
 Expire comes first, since it makes blocks and rows unreachable; then dump, compact (merge and split for a clustered
-table), and freeze if the table asks for it; then the meta file of a clustered table; vacuum comes last, and really
-deletes.  A job that another process is already running is left to it.  A table whose job fails does not hold up the
-others: the first error is raised at the end.
+table), and freeze if configured; then the meta file of a clustered table; vacuum comes last, and really deletes. A job
+that another process is already running is left to it. A table whose job fails does not hold up the others: the first
+error is raised at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What was due and what came of it."""
+    """What was due, with the results."""
 
     steps: tuple[Step, ...]
 
@@ -59,7 +59,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A table of this run; those that were dropped are only expired."""
+    """A table of this run; dropped ones are only expired."""
 
     name: str
     table_id: int
@@ -102,7 +102,7 @@ def run(
 def _jobs(
     lake: Lake, table: Due, runner: Runner, stop: threading.Event, bar: Callable[[str], ProgressBar]
 ) -> list[tuple[str, Callable[[], Any]]]:
-    """In this order.  Each gives None when there was nothing to do."""
+    """Return the jobs in order; each returns None if there was nothing to do."""
     number = table.table_id
 
     def dump_if_due() -> Any:
@@ -120,7 +120,7 @@ def _jobs(
     def reshape_if_due() -> Any:
         return keep_shape(lake, number, runner, stop=stop, bar=bar(f"merge {table.name}"))
 
-    def freeze_if_asked() -> Any:
+    def freeze_if_configured() -> Any:
         after = lake._readings.latest(number).table.config.freeze_after
         if after is None:
             return None
@@ -138,5 +138,5 @@ def _jobs(
     jobs: list[tuple[str, Callable[[], Any]]] = [("expire", expire_some)]
     if not table.dropped:
         jobs += [("dump", dump_if_due), ("compact", compact_if_due), ("merge", reshape_if_due)]
-        jobs += [("freeze", freeze_if_asked), ("indexes", keep_indexes)]
+        jobs += [("freeze", freeze_if_configured), ("indexes", keep_indexes)]
     return [*jobs, ("meta", partial(publish_meta, lake, number))]

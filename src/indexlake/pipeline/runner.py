@@ -1,9 +1,9 @@
 """Runners: where the tasks of a job run, in threads of this process or on Spark.
 
 A task is a plain value that carries everything it needs except the storage; its code reads and writes files and never
-talks to the catalog.  So the same code runs in threads here and anywhere else that can open the storage.  Spark is
-used if it is asked for, if a session is given or active, or if the tasks of a job read more than ``local_limit``
-bytes; otherwise threads.
+talks to the catalog. So the same code runs in threads here and anywhere else that can open the storage. Spark is used
+if it is requested, if a session is given or active, or if the tasks of a job read more than ``local_limit`` bytes;
+otherwise threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOCAL_LIMIT = 1 << 30
 RUNNERS = ("threads", "spark")
 MOST_THREADS = 4
-"""Each works on a block at a time: more would cost memory before they save time."""
+"""Each works on a block at a time: more threads would cost memory before they save time."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -39,9 +39,9 @@ class Runner(Protocol):
         ...
 
     def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
-        """Run every task; results come in the order of the tasks.  ``check`` raises when the job has to stop.
+        """Run every task and yield results in the order of the tasks. ``check`` raises when the job has to stop.
 
-        Whoever stops early closes the generator, which ends the tasks that still run.
+        A caller that stops early closes the generator, which ends the tasks that are still running.
         """
         ...
 
@@ -95,7 +95,7 @@ class ThreadRunner:
 def choose_runner(
     storage: Storage, runner: str | None = None, spark: SparkSession | None = None, local_limit: int = LOCAL_LIMIT
 ) -> Runner:
-    """The runner that was asked for; None: whatever suits."""
+    """Return the requested runner; None: whatever suits."""
     if runner not in (None, *RUNNERS):
         raise JobError(f"runner={runner!r} is not known. Use 'threads' or 'spark', or leave it out.")
     if runner == "threads":
@@ -108,7 +108,7 @@ def choose_runner(
 
 
 class ChosenRunner:
-    """Threads, or Spark where a session is active or the work is large."""
+    """Threads, or Spark if a session is active or the work is large."""
 
     def __init__(self, storage: Storage, local_limit: int = LOCAL_LIMIT) -> None:
         self._storage = storage
@@ -127,7 +127,7 @@ class ChosenRunner:
 
     def _runner(self, size: int) -> Runner:
         if self._storage.root.startswith("memory:"):
-            return _in_threads(self._storage)  # nobody else reaches it
+            return _in_threads(self._storage)  # nobody else can reach it
         from indexlake.spark.session import active
 
         spark = active()

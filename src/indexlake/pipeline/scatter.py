@@ -1,9 +1,9 @@
 """Scatter and gather: the rows of many blocks are sorted into buckets by way of staged files.
 
-A scatter task reads some blocks and writes one staged file, in runs that fit in memory, each run bucket after bucket.
-A gather task reads one bucket out of all staged files and writes it as blocks, in row-id order.  So every row is
-read twice and written twice, whatever the number of buckets, and nothing but file names and offsets goes through the
-driver.  Staged files are named like all others: what a killed job leaves, vacuum finds.
+A scatter task reads some blocks and writes one staged file, in runs that fit in memory, each run bucket after bucket. A
+gather task reads one bucket out of all staged files and writes it as blocks, in row-id order. So every row is read
+twice and written twice, whatever the number of buckets, and only file names and offsets go through the driver. Staged
+files are named like all others, so vacuum finds what a killed job leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from indexlake.types.selection import with_dictionaries
 
 @dataclass(frozen=True, slots=True)
 class ScatterTask:
-    """The live rows of some blocks, and where the curve is cut."""
+    """The live rows of some blocks, and where to cut the curve."""
 
     target: Target
     inputs: tuple[BlockTask, ...]
@@ -115,7 +115,7 @@ def _write_run(out: OutputFile, task: ScatterTask, batches: list[pa.RecordBatch]
 
 
 def gather(storage: Storage, task: GatherTask, check: Callable[[], None]) -> Rewritten:
-    """Write one bucket as blocks of equal size, about as full as a block is."""
+    """Write one bucket as blocks of equal size, about as large as a full block."""
     schema = task.target.schema
     per_block = -(-task.rows // max(1, round(task.rows / task.target.block_row_count)))
     with ExitStack() as opened:

@@ -1,9 +1,9 @@
-"""Rows that tasks have read are sorted across all of them, by key or, for a heap table, by row id.
+"""Sorting rows across all tasks that have read them, by key or, for a heap table, by row id.
 
 Each task stages sorted runs in a file of its own; the pieces of all runs tell where to cut, and a task for each stretch
-reads it out of all files and writes it as a block.  So a source is read once, every row is staged once and written to a
-block once, and nothing but names, offsets and a sample of keys goes through the driver.  Staged files are named like
-all others: what a killed job leaves, vacuum finds.
+reads it out of all files and writes it as a block. So a source is read once, every row is staged once and written to a
+block once, and only names, offsets and a sample of keys go through the driver. Staged files are named like all others,
+so vacuum finds what a killed job leaves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StagedRuns:
 
 @dataclass(frozen=True, slots=True)
 class SortTask:
-    """One stretch: what staged files hold of it."""
+    """One stretch, with the parts of staged files that may hold its rows."""
 
     target: Target
     stretch: Stretch
@@ -70,7 +70,7 @@ class SortTask:
 def stage(
     storage: Storage, target: Target, batches: Iterable[pa.RecordBatch], check: Callable[[], None] = lambda: None
 ) -> StagedRuns | None:
-    """Sort rows as they lie in files, and stage them; None: there are none."""
+    """Sort rows in file format, and stage them; return None if there are none."""
     path = FileName.new(target.table_id, "stage", target.writer_id, "arrow").path
     with storage.create_file(path) as out:
         runs = write_runs(out, target, batches, check)
@@ -115,7 +115,7 @@ def sorted_blocks(job: Job, runner: Runner, tasks: Sequence[SortTask]) -> Iterat
 
 
 def sorted_load(job: Job, runner: Runner, target: Target, staged: Sequence[StagedRuns]) -> list[NewBlock]:
-    """New rows that are staged become blocks which do not overlap; the staged files go."""
+    """Write new rows that are staged as blocks that do not overlap, and delete the staged files."""
     try:
         cuts = stretches((run for file in staged for run in file.runs), target)
         first = reserve_ids(job.lake, target.table_id, len(cuts))
@@ -129,7 +129,7 @@ def sorted_load(job: Job, runner: Runner, target: Target, staged: Sequence[Stage
 
 
 def remove(storage: Storage, staged: Iterable[StagedRuns]) -> None:
-    """Staged files were never part of the lake, and nobody but their job knows them."""
+    """Delete staged files, which were never part of the lake and are known to their job only."""
     with suppress(IndexLakeError):  # vacuum finds them
         for file in staged:
             storage.delete(file.path)

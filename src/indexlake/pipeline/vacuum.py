@@ -1,11 +1,10 @@
 """Vacuum: delete the files that nothing refers to.
 
 A file is deleted if no record names it, no living writer could still commit it, and the grace period has passed since
-it became unreachable.  The storage is listed before the catalog is read, so a file committed in between is either not
-in the list or in the catalog.  Meta files are listed last: the newest one of a clustered table stays, and so does
-everything it names, because a lost catalog is rebuilt from them (`pipeline.meta_garbage`).  Only files under the
-tables' own folders are considered.  A storage that belongs to another lake, or to another copy of this one, is
-refused.
+it became unreachable. The storage is listed before the catalog is read, so a file committed in between is either not in
+the list or in the catalog. Meta files are listed last: the newest one of a clustered table stays, and so does
+everything it names, because a lost catalog is rebuilt from them (`pipeline.meta_garbage`). Only files under the tables'
+own folders are considered. A storage that belongs to another lake, or to another copy of this one, is refused.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
 
 GRACE = timedelta(hours=24)
 WHOLE_LAKE = 0
-"""Stands for a table id in the leases of jobs that are about all tables."""
+"""Stands for a table id in the leases of jobs on all tables."""
 
 NOT_RESTORED = "not_restored"
-"""Property of a lake: tables whose files are there and whose records were lost.  Vacuum leaves them alone."""
+"""A lake's property: tables whose files exist but whose records were lost. Vacuum leaves their files alone."""
 
 FILES_PER_TASK = 200
 
@@ -63,7 +62,7 @@ class VacuumResult:
 def vacuum(
     lake: Lake, runner: Runner, *, dry_run: bool = True, grace: timedelta = GRACE, **watched: Unpack[Watched]
 ) -> VacuumResult:
-    """Find the files that nothing reaches, and unless it is a dry run delete them."""
+    """Find unreachable files and, unless it is a dry run, delete them."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise SchemaError(f"grace must be a timedelta, zero or more; got {grace!r}.")
     check_owner(lake)
@@ -77,7 +76,7 @@ def vacuum(
         before = lake._clock() - int(grace.total_seconds() * 1e6)
         lapsed = _reap_writers(lake, job, time, before, dry_run=dry_run)
         job.check()
-        # After the reaping: what a dead writer has committed by now is in the catalog, and it commits nothing more.
+        # After reaping: whatever a dead writer has committed is in the catalog now, and it can commit nothing more.
         with lake.catalog.read() as r:
             writers = files.living_writers(r) - lapsed
             reaped = files.reaped_writers(r) | dict.fromkeys(lapsed, time)
@@ -114,13 +113,13 @@ def vacuum(
 
 
 def _reap_writers(lake: Lake, job: Job, time: int, before: int, *, dry_run: bool) -> set[str]:
-    """Whoever has not been heard of in time can commit nothing from here on.  A dry run only says who they are."""
+    """Declare silent writers dead, so that they can commit nothing more. A dry run only returns who they are."""
     if dry_run:
         with lake.catalog.read() as r:
             return files.lapsed_writers(r, time)
     with lake.catalog.transaction() as tx:
         job.fence(tx)
-        if time >= commits.last_snapshot(tx)[1]:  # or this clock is behind
+        if time >= commits.last_snapshot(tx)[1]:  # otherwise this clock is behind
             correct_moments(tx, time)
         files.reap_writers(tx, time)
         files.forget_writers(tx, before)
@@ -131,7 +130,7 @@ def _reap_writers(lake: Lake, job: Job, time: int, before: int, *, dry_run: bool
 def _unreachable_since(
     found: FileInfo, writers: set[str], reaped: dict[str, int], dropped: dict[str, int], spared: set[int]
 ) -> int | None:
-    """When the file became unreachable, in microseconds; None when it is not ours to judge, or a meta file."""
+    """Return when the file became unreachable, in microseconds; None: it is a meta file, or not ours to judge."""
     name = FileName.parse(found.path)
     if is_meta(name) or (name is not None and name.table_id in spared):
         return None
@@ -139,7 +138,7 @@ def _unreachable_since(
         return dropped[found.path]
     if name is None or name.writer_id in writers:
         return None
-    # Never committed, and nobody is left who could: unreachable since its writer was taken for dead, or left.
+    # Never committed, and no writer is left who could: unreachable since its writer died or left.
     return max(written_at(found), reaped.get(name.writer_id, 0))
 
 
@@ -157,14 +156,14 @@ def _delete(lake: Lake, job: Job, runner: Runner, doomed: list[FileInfo], droppe
 
 
 def delete_files(storage: Storage, paths: tuple[str, ...], check: Callable[[], None]) -> None:
-    """One task; a file that is gone already is no error."""
+    """Delete the files of one task; a missing file is no error."""
     for path in paths:
         check()
         storage.delete(path)
 
 
 def _forget_missing(lake: Lake, dropped: dict[str, int], listed: Collection[str]) -> None:
-    """Records of files that an earlier run deleted and was killed before it could say so."""
+    """Forget files that an earlier run deleted but was killed before it recorded that."""
     gone = [path for path in dropped if path not in listed and not lake.storage.exists(path)]
     if gone:
         with lake.catalog.transaction() as tx:
@@ -173,7 +172,7 @@ def _forget_missing(lake: Lake, dropped: dict[str, int], listed: Collection[str]
 
 
 def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo], namespaces: Mapping[int, bool]) -> None:
-    """The folders of tables that are gone for good, and of namespaces that were dropped."""
+    """Remove the folders of tables that are gone for good, and of dropped namespaces."""
     with lake.catalog.read() as r:
         kept = files.table_ids(r)
     empty = set()
@@ -182,7 +181,7 @@ def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo], namespaces: Ma
             empty.add(table_folder(name.table_id))
             if name.clustered is not None:
                 empty.add(clustered_folder(name.clustered.namespace_id, name.table_id))
-    if lake.storage.is_local:  # elsewhere nothing is there that could be empty
+    if lake.storage.is_local:  # object stores have no empty folders
         empty |= {namespace_folder(n) for n, was_dropped in namespaces.items() if was_dropped}
     for folder in sorted(empty, key=len, reverse=True):
         if next(lake.storage.list(folder), None) is None:

@@ -1,7 +1,7 @@
 """New rules for existing rows: adding a check, or making a column not null, while others read and write the table.
 
 The check is committed first and applies to everything written from then on; then a job reads all rows at a snapshot
-after it.  If one breaks the check, the check is dropped again and the error shows the row.  A check whose job has died
+after it. If one breaks the check, the check is dropped again and the error shows the row. A check whose job has died
 applies to new rows only; adding it again validates it.
 """
 
@@ -27,7 +27,7 @@ KIND = "validate"
 
 
 def add_check(table: Table, condition: str, name: str | None = None) -> None:
-    """Returns when all rows satisfy the condition, and none can be written that does not."""
+    """Add a check; return when all rows satisfy the condition, and none can be written that does not."""
     check = _unfinished(table, condition, name)
     if check is None:
         before = {c.check_id for c in table._schema_now().checks}
@@ -43,7 +43,7 @@ def add_check(table: Table, condition: str, name: str | None = None) -> None:
 
 
 def _unfinished(table: Table, condition: str, name: str | None) -> Check | None:
-    """The same check, which was begun and never validated."""
+    """Return the same check if it was added before but never validated."""
     if name is None or not isinstance(condition, str):
         return None
     schema = table._schema_now()
@@ -52,7 +52,7 @@ def _unfinished(table: Table, condition: str, name: str | None) -> Check | None:
 
 
 def _validate(table: Table, check: Check) -> None:
-    """Raises ``ConstraintError`` for the first row that is found to break the check."""
+    """Raise ``ConstraintError`` with a row that breaks the check, if there is one."""
     with Job(table._lake, KIND, table._table_id, str(check.check_id)) as job:
         faults.step("validate.begun")
         schema = table._schema_now()
@@ -66,7 +66,7 @@ def _validate(table: Table, check: Check) -> None:
 
 
 def set_not_null(table: Table, column: str) -> None:
-    """Returns when no row has a null in the column, and none can be written."""
+    """Forbid nulls in the column; return when no row has one, and none can be written."""
     schema = table._schema_now()
     f = schema.field(column)
     if not f.nullable:

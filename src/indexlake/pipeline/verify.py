@@ -2,8 +2,8 @@
 
 Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes every block and
 compares its row ids, versions and statistics with its record, looks up the first and last key of each segment, and
-cross-checks the records; for clustered tables also ranges, order and keys (``verify_partitions``).  What it compares
-with is read from the catalog, not from this process's memory.  It reports and never repairs.
+cross-checks the records; for clustered tables also ranges, order and keys (``verify_partitions``). What it compares
+with is read from the catalog, not from this process's memory. It reports and never repairs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, SupportsBytes, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -60,12 +60,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What was looked at and what is wrong with it."""
+    """What was checked, and what is wrong with it."""
 
     tables: int
     files: int
     bytes: int
-    unreachable_files: int  # no retained snapshot reaches them: vacuum will remove them in time
+    unreachable_files: int  # reached by no retained snapshot: vacuum will remove them in time
     problems: tuple[Problem, ...]
 
     @property
@@ -111,7 +111,7 @@ class VerifyTask:
 def verify(
     lake: Lake, tables: Sequence[tuple[str, int]], runner: Runner, lease: int, **watched: Unpack[Watched]
 ) -> VerifyResult:
-    """Check the given tables, by name and number."""
+    """Check the given tables, by name and id."""
     problems: list[Problem] = []
     seen: set[str] = set()
     size = count = 0
@@ -146,7 +146,7 @@ def verify(
                 problems += [problem for found in twice for problem in found]
     with lake.catalog.read() as r:
         known = set(files.reachable_paths(r))
-    # What expired while it was looked at may be gone, and rightly so.
+    # What expired while it was being checked may be gone, and rightly so.
     lasting = tuple(p for p in problems if p.path is None or p.path in known or p.path.endswith(".meta"))
     unreachable = sum(f.path not in known for f in lake.storage.list(TABLES))
     return VerifyResult(count, len(seen), size, unreachable, lasting)
@@ -168,7 +168,7 @@ def _state(
 
 
 def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
-    first: dict[int, list[Covering]] = defaultdict(list)  # by the block that a segment is looked at with
+    first: dict[int, list[Covering]] = defaultdict(list)  # by the block with which a segment is checked
     for coverage in state.indexes.values():
         covered: dict[int, dict[int, BlockRecord]] = {}
         for block in state.blocks.records:
@@ -196,7 +196,7 @@ def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> l
             wrong = look()
         except IndexLakeError as error:
             wrong = str(error)
-        except Exception as error:  # of a decoder that was given something else than its record says
+        except Exception as error:  # from a decoder whose input differs from its record
             wrong = f"cannot be read as its record says: {type(error).__name__}: {error}"
         if wrong is not None:
             problems.append(Problem(task.table, path, wrong))
@@ -216,18 +216,18 @@ def run_partition_task(storage: Storage, task: PartitionTask, check: Callable[[]
     check()
     try:
         wrong = key_twice(storage.uncached(), task)
-    except IndexLakeError:  # of a file, about which its own task has the word
+    except IndexLakeError:  # in a file that its own task reports
         wrong = None
     return [] if wrong is None else [Problem(task.table, None, wrong)]
 
 
-def _bytes(storage: Storage, path: str, checksum: bytes) -> None:
+def _bytes(storage: Storage, path: str, checksum: SupportsBytes) -> None:
     with storage.open_file(path, Checksums.from_bytes(checksum)) as file:
         file.verify()
 
 
 def _rows(storage: Storage, task: VerifyTask) -> str | None:
-    """Whether the row ids, versions and values in the file are those that the record tells of."""
+    """Return how the row ids, versions and values in the file differ from its record, or None."""
     block = task.block
     schema = task.schema.history_file if block.role == "history" else task.schema.file
     reader = OpenFiles(storage).reader(block, schema)
@@ -255,20 +255,20 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
         and not np.array_equal(ranked(block.row_ids).to_array(), ids)
     ):
         return "holds other row ids than its record says"
-    said, found = stats_from_bytes(block.column_stats), statistics.finish()
+    recorded, found = stats_from_bytes(block.column_stats), statistics.finish()
     for f in task.schema.fields:
-        if f.column in said and not said[f.column].covers(found[f.column]):
-            return f"column {f.name!r} has {found[f.column]}; its record says {said[f.column]}"
+        if f.column in recorded and not recorded[f.column].covers(found[f.column]):
+            return f"column {f.name!r} has {found[f.column]}; its record says {recorded[f.column]}"
     return None if order is None else order.wrong()
 
 
 def _keys(storage: Storage, covering: Covering) -> str | None:
-    """Whether it knows the rows of its blocks; of keys, whether the smallest and the largest one are found."""
+    """Return what is wrong with a segment: the rows of its blocks, or finding its smallest and largest key."""
     segment = covering.segment
     found = covering.index.open(storage, segment)
     for ordinal, block in covering.blocks.items():
         if ordinal + 1 >= len(found.starts) or found.starts[ordinal + 1] - found.starts[ordinal] != block.record_count:
-            return f"covers another number of rows than {block.path} has"
+            return f"covers a different number of rows than {block.path} has"
     if not hasattr(found, "sample"):
         return None  # of a kind without keys
     for key in found.sample(2):
@@ -281,7 +281,7 @@ def _keys(storage: Storage, covering: Covering) -> str | None:
 
 
 def _records(name: str, state: TableState) -> Iterator[Problem]:
-    """What the records of a table say about each other."""
+    """Yield contradictions between the records of a table."""
     known = {b.data_file_id: b for b in state.blocks.records}
     for path, what in wrong_records(state):
         yield Problem(name, path, what)

@@ -1,7 +1,7 @@
 """What verify checks about meta files: the newest one of a clustered table agrees with the catalog.
 
-A meta file may be older than the newest commits.  Only if nothing has changed since must it agree in every point;
-otherwise, the files that both know must agree.  A missing meta file is no problem: the next job writes it.
+A meta file may be older than the newest commits. Only if nothing has changed since must it agree in every point;
+otherwise, the files that both know must agree. A missing meta file is no problem: the next job writes it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import table_heads
 from indexlake.errors import IndexLakeError
 from indexlake.partitions.meta import Header, TableMeta, meta_to_bytes
@@ -21,14 +22,14 @@ from indexlake.storage.names import clustered_folder
 
 @dataclass(frozen=True, slots=True)
 class MetaNow:
-    """What a meta file of now would begin with, and the snapshot in which the table last changed."""
+    """The header of a meta file written now, and the snapshot in which the table last changed."""
 
     header: Header
     changed: int
 
 
 def meta_now(reading: Reading) -> MetaNow | None:
-    """Inside the read transaction; None: there is nothing to compare."""
+    """Return the current header inside the read transaction; None: there is nothing to compare."""
     table = reading.state.table
     head = table_heads.read_head(reading.transaction, table.table_id)
     if head is None or not table.is_clustered or table.end_snapshot is not None:
@@ -38,23 +39,23 @@ def meta_now(reading: Reading) -> MetaNow | None:
 
 
 def metas_of(storage: Storage, namespace_id: int, table_id: int) -> Sequence[MetaFile]:
-    """The meta files of a table, the newest first; to be listed before the catalog is read."""
+    """Return the meta files of a table, the newest first; to be called before the catalog is read."""
     return meta_files(storage, metas_in(storage, clustered_folder(namespace_id, table_id))).get(table_id, [])
 
 
 def wrong_metas(
     storage: Storage, metas: Sequence[MetaFile], state: TableState, now: MetaNow | None
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong, each with the path of the meta file."""
+    """Yield what is wrong, each with the path of the meta file."""
     for each in metas:
         if each.header is None:
-            yield each.file.path, "is damaged: it does not begin as a meta file"
+            yield each.file.path, "is damaged: it does not start like a meta file"
     newest = metas[0] if metas else None
     if newest is None or newest.header is None or now is None or newest.header.incarnation != now.header.incarnation:
         return
     path = newest.file.path
     if newest.header.snapshot > state.at:
-        yield path, f"tells about snapshot {newest.header.snapshot}; the newest is {state.at}"
+        yield path, f"describes snapshot {newest.header.snapshot}; the newest is {state.at}"
         return
     try:
         meta = read_meta(storage, path)
@@ -70,5 +71,9 @@ def wrong_metas(
 def _other_files(meta: TableMeta, state: TableState) -> Iterator[str]:
     for block in meta.blocks:
         known = state.blocks.record(block.data_file_id)
-        if known is not None and (known.path, known.size, known.checksum) != (block.path, block.size, block.checksum):
+        if known is not None and not _is_of_same_file(known, block):
             yield f"knows block {block.data_file_id} as another file than the catalog, which has {known.path}"
+
+
+def _is_of_same_file(one: BlockRecord, other: BlockRecord) -> bool:
+    return (one.path, one.size, bytes(one.checksum)) == (other.path, other.size, bytes(other.checksum))

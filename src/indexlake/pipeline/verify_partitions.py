@@ -1,7 +1,7 @@
-"""What verify asks of clustered tables.
+"""What verify checks about clustered tables.
 
-At every retained snapshot the ranges cover all keys without overlap.  A block is sorted by key and lies inside the
-range of its own partition, which is live while the block is.  A live key is there once: in a block, or hot.
+At every retained snapshot, the ranges cover all keys without overlap. A block is sorted by key and lies inside the
+range of its own partition, which is live while the block is. A live key exists once: in a block, or hot.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PartitionTask:
 
 
 def wrong_records(state: TableState) -> Iterator[tuple[str | None, str]]:
-    """What is wrong with ranges and labels, each with the file that it concerns."""
+    """Yield what is wrong with ranges and labels, each with the file that it concerns."""
     ranges = state.ranges
     if ranges is None:
         return
@@ -92,7 +92,7 @@ def _wrong_cover(live: Sequence[Partition], schema: TableSchema) -> Iterator[str
 
 
 class KeyOrder:
-    """Takes the rows of a block, and says whether they are in key order, inside a range and as the record says."""
+    """Checks that the rows of a block are in key order, inside a range and as the record says."""
 
     def __init__(self, block: BlockRecord, partition: Partition, schema: TableSchema) -> None:
         self._block = block
@@ -118,19 +118,19 @@ class KeyOrder:
         self._last = last
 
     def wrong(self) -> str | None:
-        """When all rows were given."""
-        said = self._block.first_key, self._block.last_key
-        if self._wrong is not None or said == (self._first, self._last):
+        """Return what is wrong, after all rows were added."""
+        recorded = self._block.first_key, self._block.last_key
+        if self._wrong is not None or recorded == (self._first, self._last):
             return self._wrong
-        found, told = (
+        found, expected = (
             " to ".join("nothing" if key is None else _shown(self._schema, key) for key in keys)
-            for keys in ((self._first, self._last), said)
+            for keys in ((self._first, self._last), recorded)
         )
-        return f"has keys from {found}; its record says {told}"
+        return f"has keys from {found}; its record says {expected}"
 
 
 def partition_tasks(name: str, reading: Reading) -> Iterator[PartitionTask]:
-    """One for each live partition whose rows may have one key twice; made inside the read transaction."""
+    """Yield a task for each live partition that has blocks, inside the read transaction."""
     state = reading.state
     if state.ranges is None or state.table.end_snapshot is not None:
         return
@@ -155,7 +155,7 @@ def _cut(ranges: Ranges, keys: KeyColumn) -> Iterable[tuple[Partition, int, int]
 
 
 def _hot_keys(reading: Reading) -> KeyColumn:
-    """The keys of hot rows, sorted."""
+    """Return the keys of hot rows, sorted."""
     schema = reading.schema
     rows = reading.hot.rows(schema.key_fields)
     keys = key_column(pa.Table.from_batches(rows.batches(), rows.schema), schema)
@@ -163,7 +163,7 @@ def _hot_keys(reading: Reading) -> KeyColumn:
 
 
 def key_twice(storage: Storage, task: PartitionTask) -> str | None:
-    """The smallest key that two live rows of a partition have."""
+    """Return an error with the smallest key that two live rows of a partition have, or None."""
     files = OpenFiles(storage)
     parts = [task.hot]
     for each in task.blocks:

@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 MOST_KEYS = 10_000
-"""A predicate that names up to so many primary keys is answered through the key segments."""
+"""Up to this many primary keys named by a predicate are looked up through the key segments."""
 
 Place = tuple[BlockRecord, "npt.NDArray[np.uint64] | None"]
-"""A block, and the positions in it where rows may lie; None: all of it."""
+"""A block, and the positions in it where rows may lie; None: anywhere in it."""
 
 
 class Path(NamedTuple):
-    """How rows of blocks are found, and the block tasks that read them."""
+    """How the rows of blocks are found, and where they are."""
 
     found_by: str
     places: Iterable[tuple[BlockRecord, npt.NDArray[np.uint64] | None, Covered | None]]
     offers: tuple[Offer, ...] = ()
-    segments: int = 0  # of indexes that were asked
+    segments: int = 0  # index segments that were searched
 
 
 def choose_path(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[BlockRecord]) -> Path:
-    """The most precise path that the condition allows, and what it finds among the chosen blocks."""
+    """Return the most precise path that the condition allows, and what it finds in the chosen blocks."""
     ids = row_ids_in(test)
     if ids is not None:
         places = places_of_row_ids(reading, files, chosen, np.array(sorted(ids), np.int64))
@@ -64,7 +64,7 @@ def choose_path(reading: Reading, files: OpenFiles, test: Test, chosen: Collecti
 
 
 def file_test(predicate: Bound | None, schema: TableSchema) -> Test:
-    """The predicate's necessary condition on file columns."""
+    """Return the condition on file columns that every row satisfying the predicate meets."""
     return ALWAYS if predicate is None else renamed(predicate.test(), schema.column_of)
 
 
@@ -75,9 +75,10 @@ def renamed(test: Test, names: Mapping[str, str]) -> Test:
 
 
 def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str, Codec]]:
-    """The test for statistics: of a column that was widened, also on the columns that older blocks hold instead.
+    """Return the test to check against statistics, with the codecs of its columns.
 
-    A block holds one column of a line, and statistics know nothing of the others, so all may be asked at once.
+    A widened column is also tested under the columns that older blocks hold instead.  A block holds only one of these
+    and has no statistics for the others, so all of them can be tested at once.
     """
     codecs = dict(schema.column_codecs)
     fields = {f.column: f for f in schema.fields if f.source is not None}
@@ -95,9 +96,9 @@ def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str,
 
 
 class ByStatistics(Collection[BlockRecord]):
-    """The visible blocks that may hold a matching row, by the statistics of their columns, in their order.
+    """The visible blocks, in order, whose column statistics allow a matching row.
 
-    Statistics are asked when that is needed: an index may find the rows without them.
+    Statistics are consulted only when needed: an index may find the rows without them.
     """
 
     def __init__(self, reading: Reading, test: Test) -> None:
@@ -105,17 +106,17 @@ class ByStatistics(Collection[BlockRecord]):
         self._test = test
 
     @cached_property
-    def _numbers(self) -> npt.NDArray[np.intp]:
+    def _candidates(self) -> npt.NDArray[np.intp]:
         schema, test = self._reading.schema, self._test
         test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
         return self._reading.state.blocks.candidates(test, codecs, self._reading.snapshot)
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._candidates)
 
     def __iter__(self) -> Iterator[BlockRecord]:
         records = self._reading.state.blocks.records
-        return (records[n] for n in self._numbers.tolist())
+        return (records[n] for n in self._candidates.tolist())
 
     def __contains__(self, block: object) -> bool:
         return any(block is each for each in self)
@@ -124,7 +125,7 @@ class ByStatistics(Collection[BlockRecord]):
 def places_of_row_ids(
     reading: Reading, files: OpenFiles, chosen: Collection[BlockRecord], ids: npt.NDArray[np.int64]
 ) -> Iterator[Place]:
-    """Where rows with one of the ids may lie."""
+    """Yield where rows with one of the ids may lie."""
     for block in chosen:
         within = ids[(ids >= block.min_row_id) & (ids <= block.max_row_id)]
         if not len(within):
@@ -141,7 +142,7 @@ def places_of_row_ids(
 def places_of_keys(
     reading: Reading, files: OpenFiles, chosen: Collection[BlockRecord], keys: KeyColumn
 ) -> Iterator[Place]:
-    """Where rows with one of the primary keys may lie."""
+    """Yield where rows with one of the primary keys may lie."""
     state, snapshot = reading.state, reading.snapshot
     assert state.primary is not None
     yield from uncovered(chosen, state.primary)
@@ -154,12 +155,12 @@ def places_of_keys(
 
 
 def uncovered(chosen: Collection[BlockRecord], index: Coverage) -> Iterator[Place]:
-    """The blocks that no segment of an index covers."""
+    """Return the blocks that no segment of the index covers."""
     return ((block, None) for block in chosen if block.role == "history" or block.data_file_id in index.gaps)
 
 
 def row_ids_in(test: Test) -> set[int] | None:
-    """The row ids that a matching row must be among, when the test says so."""
+    """Return the row ids that a matching row must be among, or None if the test does not limit them."""
     for part in conjuncts(test):
         if isinstance(part, ColumnTest) and part.column == ROW_ID and part.op in ("=", "in"):
             return {int(v) for v in part.values if v is not None}
@@ -167,7 +168,7 @@ def row_ids_in(test: Test) -> set[int] | None:
 
 
 def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
-    """The primary keys that a matching row must have, when the test names them all."""
+    """Return the primary keys that a matching row must have, or None if the test does not name them all."""
     if not schema.primary_key:
         return None
     choices: list[Sequence[Any]] = []
@@ -197,6 +198,6 @@ def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
 
 
 def keys_test(schema: TableSchema, keys: Sequence[Sequence[SqlValue]]) -> Test:
-    """What statistics can say of the rows that have one of the primary keys, which are given as encoded values."""
+    """Return the test that statistics can apply to rows with one of the primary keys, given as encoded values."""
     values = zip(schema.key_fields, zip(*keys, strict=True), strict=True)
     return All(tuple(ColumnTest(f.column, "in", tuple(map(f.codec.decode_one, set(some)))) for f, some in values))

@@ -27,7 +27,7 @@ ADDRESS_SCHEMA = pa.schema(
 def addresses(
     table: Table, where: str | None, params: Mapping[str, Any] | Sequence[Any] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Live rows of the snapshot; a row that is gone has no address, so ``deleted`` is false throughout."""
+    """Yield the address of each live row of the snapshot.  Dead rows have none, so ``deleted`` is always false."""
     lake = table._lake
     with table._reading() as reading:
         schema, state = reading.schema, reading.state

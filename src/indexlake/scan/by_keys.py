@@ -1,7 +1,7 @@
-"""Primary keys as callers pass them, checked and encoded; and looking up the rows of many keys.
+"""Checking and encoding primary keys as callers pass them, and looking up the rows of many keys.
 
-Many keys take one plan, made in one read transaction, at a cost that depends on the number of keys: hot rows are found
-through the database's index on the key, rows in blocks through the key segments.
+Many keys are looked up with one plan, made in one read transaction, at a cost that depends on the number of keys: hot
+rows are found through the database's index on the key, rows in blocks through the key segments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN = frozenset({int, str})
 
 
 def rows_by_keys(reading: Reading, lake: Lake, keys: Sequence[Sequence[SqlValue]]) -> Iterator[pa.RecordBatch]:
-    """The rows that have one of the keys, in no particular order.  Planned at once, read after the transaction."""
+    """Yield the rows that have one of the keys, in no particular order.  Plans now, reads after the transaction."""
     schema = reading.schema
     codecs = schema.key_codecs
     encoded = [encode_key(codecs, key) for key in keys]
@@ -48,7 +48,7 @@ def _rows(lake: Lake, plan: ScanPlan, keys: KeySet) -> Iterator[pa.RecordBatch]:
 
 
 def encoded_key(schema: TableSchema, key: Any, table: str) -> list[SqlValue]:
-    """Of one row.  ``table`` is its table's name, for errors."""
+    """Return the encoded key of one row.  ``table`` is the table's name, for error messages."""
     encoded = _encoded(schema, key, table)
     if None in encoded:
         name = schema.key_fields[encoded.index(None)].name
@@ -57,7 +57,7 @@ def encoded_key(schema: TableSchema, key: Any, table: str) -> list[SqlValue]:
 
 
 def encoded_keys(schema: TableSchema, keys: Any, table: str) -> list[list[SqlValue]]:
-    """Of many rows.  A key with a null is nobody's and left out."""
+    """Return many encoded keys.  A key with a null matches no row and is left out."""
     _check_has_key(schema, table)
     if not isinstance(keys, list):
         raise ConstraintError(f"get_many takes a list of keys, not {keys!r}; for one key use get.")

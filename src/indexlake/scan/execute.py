@@ -30,15 +30,14 @@ if TYPE_CHECKING:
     from indexlake.scan.lookup import Covered
 
 SMALL_TASKS, SMALL_ROWS = 16, 8
-"""So few rows of so few blocks are read without threads,"""
+"""Up to this many blocks with up to this many selected rows each are read without threads,"""
 
 LOCAL_ROWS = 128
-"""and so few in all of blocks on this machine: threads would wait for each other longer than for the disk."""
+"""and so are up to this many rows in total on local storage: threads would cost more than they save."""
 
 BATCH_ROWS = 65_536
-NONE = np.zeros(0, np.int64)
 SPREAD_ROWS = 2 * BATCH_ROWS
-"""Rows of a block that one thread reads while others read its other rows."""
+"""How many rows of a block one thread reads while others read the rest."""
 FEW_DELETED = 0.1
 FIRST_PART_ROWS = 8_192
 PART_BYTES = 8 << 20
@@ -46,7 +45,7 @@ PART_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows from one source.  Columns are named as users name them, followed by the row id where it was asked for."""
+    """Rows from one source.  Columns have the names that users gave them, then comes the row id if it was asked for."""
 
     kind: str  # "hot" | "own" | "block" | "history" | "own block"
     file_id: int
@@ -65,10 +64,10 @@ def read_task(
     hidden: npt.NDArray[np.int64] | None = None,
     dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The visible rows of a block that satisfy the predicate, with exactly the columns asked for.
+    """Yield the visible rows of a block that satisfy the predicate, with exactly the columns asked for.
 
-    ``version`` adds, last, the snapshot in which each row version was committed.  Text columns named in
-    ``dictionaries`` may come as the dictionaries that the file holds.
+    ``version`` adds, as the last column, the snapshot in which each row version was committed.  Text columns named in
+    ``dictionaries`` may come dictionary-encoded, as the file holds them.
     """
     gone = _few_deleted(task)
     positions = _positions(task) if gone is None else None
@@ -84,7 +83,7 @@ def read_task(
     else:
         in_file = {f.field_id for f in task.fields}
         named = [] if predicate is None else [f for f in task.shown if f.name in predicate.columns]
-        # A predicate on a column that the file lacks is evaluated when its older values have been found.
+        # A predicate on a column that the file lacks can only be evaluated once that column's values are filled in.
         pushed = predicate if all(f.field_id in in_file for f in named) else None
         columns = file_columns(fields if predicate is None or pushed is not None else [*fields, *named], in_file)
     has_versions, history = task.versions_up_to is not None, task.kind == "history"
@@ -101,16 +100,12 @@ def read_task(
     held: Collection[str] = ()
     if dictionaries and pushed is predicate:
         held = {f.column for f in fields if f.name in dictionaries}.intersection(columns)
-    unseen = _Unseen(reader, task.rows, gone) if bound is None and gone is not None else None
-    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, None if bound is None else gone):
+    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, gone):
         keep = _visible(batch, task, hidden)
-        drop = unseen.among(batch.num_rows) if unseen is not None else NONE
-        if keep is not None or (len(drop) and predicate is not None):
-            live = selection.others(batch.num_rows, drop)
-            batch = selection.keep(batch, live if keep is None else pc.and_(keep, live))
-            drop = NONE
-        if not batch.num_rows:
-            continue
+        if keep is not None:
+            batch = selection.keep(batch, keep)
+            if not batch.num_rows:
+                continue
         rows = _dressed(batch, fields, row_id=row_id)
         if version:
             begun = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
@@ -120,22 +115,7 @@ def read_task(
             rows = selection.keep(rows, predicate.mask(dressed))
             if not rows.num_rows:
                 continue
-        yield from selection.without(rows, drop) if len(drop) else (rows,)
-
-
-class _Unseen:
-    """Where deleted rows are among those that a read gives, which are all rows of these chunks."""
-
-    def __init__(self, reader: BlockReader, rows: tuple[int, int] | None, gone: npt.NDArray[np.uint64]) -> None:
-        starts = reader.chunk_starts()
-        self._next = 0 if rows is None else int(starts[np.searchsorted(starts, rows[0])])
-        self._gone = gone.astype(np.int64)
-
-    def among(self, count: int) -> npt.NDArray[np.int64]:
-        """Their places among so many more rows."""
-        start, self._next = self._next, self._next + count
-        first, end = np.searchsorted(self._gone, [start, self._next])
-        return self._gone[first:end] - start
+        yield rows
 
 
 def _in_file_columns(task: BlockTask, predicate: Bound) -> Bound:
@@ -145,9 +125,9 @@ def _in_file_columns(task: BlockTask, predicate: Bound) -> Bound:
 def parts_of(
     task: BlockTask, files: OpenFiles, predicate: Bound | None, *, backward: bool = False
 ) -> Iterator[BlockTask]:
-    """The task cut between chunks of its file, in the order of their rows; the first parts are smaller than others.
+    """Split the task between chunks of its file, in row order; the first parts are the smallest.
 
-    Chunks of which no row can satisfy the predicate are left out.
+    Chunks in which no row can satisfy the predicate are left out.
     """
     reader = _reader(task, files)
     starts = reader.chunk_starts().astype(np.int64)
@@ -177,7 +157,7 @@ def parts_of(
 
 
 def _spans(cuts: Any, rows: int, most: int, *, backward: bool) -> Iterator[tuple[int, int]]:
-    """From the first cut to the last, or back, in spans of about ``rows``, of more and more up to ``most``."""
+    """Yield consecutive spans between cuts, from either end; spans double in size, up to ``most`` rows."""
     first, last = 0, len(cuts) - 1
     while first < last:
         size = min(rows, most)
@@ -200,7 +180,7 @@ def _read_covered(
     predicate: Bound | None,
     shown: Sequence[Field],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as a segment of an index holds them: the block is not touched."""
+    """Yield the rows from an index segment that holds every column needed, without opening the block."""
     names = {f.field_id: f.name for f in shown}
     segment = files.segment(covered.segment, covered.index.open)
     for found in segment.rows(positions.astype(np.int64) + covered.start):
@@ -221,7 +201,7 @@ def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:
 
 
 def _few_deleted(task: BlockTask) -> npt.NDArray[np.uint64] | None:
-    """Where few rows are deleted and nothing else selects rows, all are read but these; else None."""
+    """Return the deleted positions if they are few and nothing else selects rows: dropping them is then cheaper."""
     if task.deleted is None or task.only is not None or task.kind == "history":
         return None
     gone = positions_from_bytes(task.deleted)
@@ -239,7 +219,7 @@ def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
 
 
 def _others(gone: BitMap, count: int) -> npt.NDArray[np.bool_]:
-    """Which of so many rows are not gone."""
+    """Return a mask of ``count`` rows that is true for those not in ``gone``."""
     live = np.ones(count, np.bool_)
     live[_as_array(gone)] = False
     return live
@@ -263,26 +243,26 @@ def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int6
 
 
 def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
-    """User-facing names; columns younger than the file take the values of older ones, or their default."""
+    """Return the columns under their user-facing names; those added after the file was written are filled in."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return _shown(batch, [file_values(f, columns, batch.num_rows) for f in fields], fields, row_id=row_id)
 
 
 def _shown(batch: pa.RecordBatch, arrays: list[Any], fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
-    """The columns and the row id as asked for; where nothing is, any column: its rows may still be counted."""
+    """Return a batch of exactly the fields and row id asked for; if that is nothing, one column for the row count."""
     if not fields and not row_id:
         return pa.RecordBatch.from_arrays([batch.columns[-1]], ["_"])
     schema = arrow_schema(fields, row_id=row_id)
     for n, (f, array) in enumerate(zip(fields, arrays, strict=True)):
         if array.type != f.type or pa.types.is_nested(
             f.type
-        ):  # nested types that are equal may have other names inside
+        ):  # equal nested types may still differ in the names of their inner fields
             schema = schema.set(n, schema.field(n).with_type(array.type))
     return pa.RecordBatch.from_arrays([*arrays, batch.column(ROW_ID)] if row_id else arrays, schema=schema)
 
 
 def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iterator[Piece]:
-    """Hot rows, the transaction's own last."""
+    """Yield the matching hot rows, the transaction's own last."""
     for batch in plan.hot.batches():
         names = [*(f.name for f in plan.hot.fields), ROW_ID]
         shown = pa.RecordBatch.from_arrays(batch.columns[: len(names)], names)
@@ -298,7 +278,7 @@ def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iter
 
 
 def dictionary_columns(plan: ScanPlan, files: OpenFiles, fields: Sequence[Field]) -> list[str]:
-    """The text columns that the plan's first Vortex block begins to hold as dictionaries."""
+    """Return the text columns that are dictionary-encoded at the start of the plan's first Vortex block."""
     task = next((t for t in plan.tasks if t.format == "vortex"), None)
     if task is None:
         return []
@@ -316,14 +296,17 @@ def pieces(
     row_id: bool,
     dictionaries: Collection[str] = (),
 ) -> Iterator[Piece]:
-    """All rows of the plan: blocks in plan order, then hot rows.  ``dictionaries``: see ``read_task``."""
+    """Yield all rows of the plan: blocks in plan order, then hot rows.  For ``dictionaries`` see ``read_task``."""
 
     def read(task: BlockTask) -> Iterator[pa.RecordBatch]:
         return read_task(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    tasks = [part for task in plan.tasks for part in _spread(task)] if workers > 1 else plan.tasks
+    tasks: Sequence[BlockTask] = plan.tasks
+    if workers > 1:
+        whole = plan.predicate is not None or not files.storage.is_local
+        tasks = [part for task in tasks for part in _spread(task, vortex_whole=whole)]
     if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
         for task in tasks:
             for batch in read(task):
@@ -335,9 +318,13 @@ def pieces(
     yield from hot_pieces(plan, fields, row_id=row_id)
 
 
-def _spread(task: BlockTask) -> Iterator[BlockTask]:
-    """The task, cut for several threads unless Vortex reads its file, in threads of its own."""
-    if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
+def _spread(task: BlockTask, *, vortex_whole: bool) -> Iterator[BlockTask]:
+    """Split the task for several threads, unless it is small.
+
+    Vortex has threads of its own, which read ahead in object stores and skip parts of a file, but they use more
+    processor time for a full scan of a local file.
+    """
+    if task.only is not None or task.record_count <= SPREAD_ROWS or (task.format == "vortex" and vortex_whole):
         yield task
         return
     for first in range(0, task.record_count, SPREAD_ROWS):
@@ -345,7 +332,7 @@ def _spread(task: BlockTask) -> Iterator[BlockTask]:
 
 
 def _is_small(plan: ScanPlan, files: OpenFiles) -> bool:
-    """Whether it takes longer to start threads than to read what there is."""
+    """Return whether starting threads would take longer than reading everything."""
     counts = [len(task.only) for task in plan.tasks if task.only is not None]
     if len(counts) < len(plan.tasks):
         return False

@@ -1,8 +1,8 @@
 """``order_by`` with ``limit`` through an index in that order: only the rows that are returned are read.
 
-The first n rows of the table are among the first n visible rows of each segment and the rows that no segment covers.
-So for each covered block the plan keeps only those rows.  If a predicate leaves so few rows that much of a segment
-would have to be searched, the plan is not changed.
+The first n rows of the table are among the first n visible rows of each segment and the rows that no segment covers, so
+the plan keeps only those rows of each covered block.  If the predicate is so selective that much of a segment would
+have to be searched, the plan is left unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 WORTH = 0.02
-"""Of this part of a segment's rows it pays to read some; else all rows are sorted."""
+"""The share of a segment's rows to look through before giving up and sorting all rows."""
 
 Positions = dict[int, list[npt.NDArray[np.int64]]]
 
@@ -37,7 +37,7 @@ Positions = dict[int, list[npt.NDArray[np.int64]]]
 def with_first_rows(
     reading: Reading, files: OpenFiles, plan: ScanPlan, test: Test, order: Sequence[tuple[str, str]], count: int
 ) -> ScanPlan:
-    """The plan, reading no more than can be among the first ``count`` rows, if an index has this order."""
+    """Return a plan that reads only rows that can be among the first ``count``, if an index has this order."""
     if files.use_indexes == "never" or reading.truncated or not plan.tasks:
         return plan
     found = _ordering_index(reading, test, order)
@@ -70,7 +70,7 @@ def with_first_rows(
 
 
 def _ordering_index(reading: Reading, test: Test, order: Sequence[tuple[str, str]]) -> tuple[Coverage, Any] | None:
-    """An index that has the rows in this order, and what it looks up of the predicate."""
+    """Return an index that has the rows in this order, with the probe it can answer for the predicate, if any."""
     schema = reading.schema
     if any(column == ROW_ID for column, _ in order):
         return None
@@ -98,7 +98,7 @@ def _first_of(
     count: int,
     chosen: Positions,
 ) -> bool:
-    """Add the first rows of a segment that the plan gives.  False: they are too far apart."""
+    """Add the first matching rows of a segment to ``chosen``.  Return False if they are too far apart."""
     rows = sum(block.record_count for block, _ in group.blocks)
     seen = kept = 0
     for block, _ in group.blocks:
@@ -122,7 +122,7 @@ def _first_of(
 def _visible(
     reading: Reading, files: OpenFiles, plan: ScanPlan, block: BlockRecord, positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Those of some positions whose rows the plan gives."""
+    """Return those of the positions whose rows the plan would return."""
     log = reading.state.deletes.get(block.data_file_id)
     gone = log.at(reading.snapshot) if log is not None else None
     if gone:

@@ -1,8 +1,8 @@
-"""Several rankings become one.
+"""Fusing several rankings into one.
 
-Reciprocal rank fusion: a row scores 1 / (60 + rank) in each ranking that has it, and the sum counts.  With weights,
-each ranking's scores are first brought to the range from 0 (its last row) to 1 (its best); the weighted sum counts.
-Ties go to the lower row id.
+Reciprocal rank fusion: a row scores 1 / (60 + rank) in each ranking that has it, and the scores are added up.  With
+weights, each ranking's scores are first scaled to the range from 0 (its last row) to 1 (its best), and their weighted
+sum counts.  Ties go to the lower row id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RANK_CONSTANT = 60
 
 
 def fuse_weights(fuse: Any, count: int) -> tuple[float, ...] | None:
-    """None: by rank; else the weight of each ranking."""
+    """Return the weight of each ranking, or None to fuse by rank."""
     if isinstance(fuse, str) and fuse == "rrf":
         return None
     weights = list(fuse) if isinstance(fuse, list | tuple | np.ndarray) else []
@@ -36,7 +36,7 @@ def fused(
     greatest_first: Sequence[bool],
     weights: Sequence[float] | None,
 ) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
-    """Best first: (a ranking that has the row, its place there) of each row, and its score."""
+    """Return, best first, a ranking that has each row and its place there, and the rows' fused scores."""
     total: dict[int, float] = {}
     place: dict[int, tuple[int, int]] = {}
     for number, (ids, values) in enumerate(zip(row_ids, scores, strict=True)):

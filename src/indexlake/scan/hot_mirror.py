@@ -1,9 +1,9 @@
 """Hot rows of one table in memory, so that searches need not read and analyse all of them again after every commit.
 
 Row versions are immutable, so whatever was derived from one stays correct.  The mirror follows the newest snapshot:
-versions that have begun since are added as another chunk, those that have ended are marked.  When blocks or columns
-have changed, it is rebuilt, since rows may have moved to a block.  Chunks are joined as they grow, so that there are
-few.
+versions that have begun since are added as another chunk, and those that have ended are marked.  When blocks or columns
+have changed, it is rebuilt, since rows may have moved to a block.  Small chunks are joined, so that there are never
+many.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 MOST_BYTES = 256 << 20
-"""Larger hot stores are not mirrored: each search reads them."""
+"""Larger hot stores are not mirrored; each search reads them."""
 
 
 class Chunk:
-    """Some row versions, which of them are live, and the segments of the indexes that were asked for."""
+    """Some row versions, a mask of the live ones, and the segments of the indexes that were searched."""
 
     def __init__(self, rows: pa.RecordBatch, schema: TableSchema) -> None:
         self.rows = rows  # file columns, then row id and version
@@ -44,23 +44,23 @@ class Chunk:
         return found
 
     def frozen(self) -> Chunk:
-        """The same as of now: what becomes of the original later does not show."""
+        """Return a copy as of now, unaffected by later changes to the original."""
         return self._with(self.live.copy())
 
     def without(self, row_ids: npt.NDArray[np.int64]) -> Chunk:
-        """The same without some rows."""
+        """Return a copy in which some rows are not live."""
         return self._with(self.live & ~np.isin(self.rows.column(ROW_ID).to_numpy(), row_ids))
 
     def _with(self, live: npt.NDArray[np.bool_]) -> Chunk:
         copy = Chunk(self.rows, self._schema)
-        live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
+        live.flags.writeable = False  # kinds may cache what they learn about a mask that cannot change
         copy.live = live
         copy._segments = self._segments
         return copy
 
 
 class HotMirror:
-    """The newest hot rows of one table.  Readers get chunks that do not change any more."""
+    """The newest hot rows of one table.  Readers get chunks that never change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,12 +72,12 @@ class HotMirror:
         self.size = 0
 
     def chunks(self, reading: Reading) -> list[Chunk]:
-        """The hot rows that the reading, at the newest snapshot, sees."""
+        """Return the hot rows that the reading sees, which must be at the newest snapshot."""
         with self._lock:
             made_for = (reading.state.blocks, reading.schema)
-            known = self._made_for is not None and all(a is b for a, b in zip(self._made_for, made_for, strict=True))
-            expired = self._at < reading.state.table.horizon  # versions may be gone that have ended since
-            if not known or expired or self._at > reading.snapshot or self.size > MOST_BYTES:
+            current = self._made_for is not None and all(a is b for a, b in zip(self._made_for, made_for, strict=True))
+            expired = self._at < reading.state.table.horizon  # versions that ended since may already be gone
+            if not current or expired or self._at > reading.snapshot or self.size > MOST_BYTES:
                 self._begin(reading)
                 self._made_for = made_for
             elif self._at < reading.snapshot:
@@ -99,9 +99,9 @@ class HotMirror:
             self._add(one_batch(begun), reading.schema)
         for batch in hot.ended(self._at, reading.snapshot, ()):
             for row_id, end in zip(batch.column(ROW_ID).to_pylist(), batch.column(VERSION).to_pylist(), strict=True):
-                there = self._place.get(row_id)
-                if there is not None and there[0] < end:
-                    there[1].live[there[2]] = False
+                known = self._place.get(row_id)
+                if known is not None and known[0] < end:
+                    known[1].live[known[2]] = False
                     del self._place[row_id]
 
     def _add(self, rows: pa.RecordBatch | None, schema: TableSchema) -> None:
@@ -112,7 +112,7 @@ class HotMirror:
             self._hold(one_batch([c.rows.filter(pa.array(c.live)) for c in (before, last)]), schema)
 
     def _hold(self, rows: pa.RecordBatch | None, schema: TableSchema) -> None:
-        """Another chunk.  Of a row's versions the newest is live."""
+        """Add a chunk, in which only the newest version of each row is live."""
         if rows is None or not rows.num_rows:
             return
         chunk = Chunk(rows, schema)
@@ -120,17 +120,17 @@ class HotMirror:
         self._chunks.append(chunk)
         ids, begins = rows.column(ROW_ID).to_pylist(), rows.column(VERSION).to_pylist()
         for slot, (row_id, begin) in enumerate(zip(ids, begins, strict=True)):
-            there = self._place.get(row_id)
-            if there is not None and there[0] > begin:
+            known = self._place.get(row_id)
+            if known is not None and known[0] > begin:
                 chunk.live[slot] = False
                 continue
-            if there is not None:
-                there[1].live[there[2]] = False
+            if known is not None:
+                known[1].live[known[2]] = False
             self._place[row_id] = (begin, chunk, slot)
 
 
 def hot_rows(reading: Reading) -> pa.RecordBatch | None:
-    """All hot rows that the reading sees, with all columns."""
+    """Return all hot rows that the reading sees, with all columns."""
     return one_batch(list(reading.hot.rows(reading.schema.fields).batches()))
 
 

@@ -1,8 +1,8 @@
 """Scans in primary key order of a clustered table: its blocks are already in that order and need no sorting.
 
-They are merged by the bounds of their keys (`partitions/merging`), whatever partitions they belonged to.  Rows that
-are not in that order (hot rows, history blocks, blocks from before the table was clustered) are sorted together and
-become one more source of the merge.  Threads read blocks ahead in parts.
+They are merged by the bounds of their keys (`partitions/merging`), whatever partitions they belonged to.  Rows that are
+not in that order (hot rows, history blocks, blocks from before the table was clustered) are sorted together and become
+one more source of the merge.  Threads read blocks ahead in parts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 SMALL_PARTS = 4
-"""So many small parts are read without threads."""
+"""Up to this many small parts are read before threads are started."""
 
 
 def as_key_order(reading: Reading, order: OrderBy, test: Test) -> list[tuple[str, str]] | None:
-    """The whole primary key in one direction, if rows of a clustered table that are in this order are in that one.
+    """Return an order by the whole primary key that also satisfies ``order``, or None if there is none.
 
-    Columns for which the test leaves one value do not count, nor do any that follow the whole key.
+    Columns that the test fixes to one value are ignored, and so is everything after the whole key.
     """
     schema = reading.schema
     if reading.state.ranges is None or not order:
@@ -53,7 +53,7 @@ def as_key_order(reading: Reading, order: OrderBy, test: Test) -> list[tuple[str
 
 
 def with_key_bounds(reading: Reading, plan: ScanPlan) -> ScanPlan:
-    """The plan with the bounds of the keys of all blocks whose rows are sorted by key."""
+    """Return the plan with the key bounds of all blocks whose rows are sorted by key."""
     bounds: dict[int, KeyBounds] = {}
     for task in plan.tasks:
         record = reading.state.blocks.record(task.file_id) if task.kind == "block" else None
@@ -75,14 +75,14 @@ def rows_in_key_order(
     *,
     row_id: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a plan with key bounds, in the order of the whole key; ``fields`` hold its columns.
+    """Yield the rows of a plan with key bounds in primary key order; ``fields`` must include the key columns.
 
-    Of those that have to be sorted, ``most`` are enough.
+    Of the rows that have to be sorted first, only the first ``most`` are needed.
     """
     schema, descending = arrow_schema(fields, row_id=row_id), order[0][1] == "desc"
     bounds = plan.key_bounds
     assert bounds is not None
-    lying = replace(plan, tasks=tuple(task for task in plan.tasks if task.file_id not in bounds))
+    unsorted = replace(plan, tasks=tuple(task for task in plan.tasks if task.file_id not in bounds))
     names, codecs = [f.name for f in plan.schema.key_fields], plan.schema.key_codecs
 
     def keys_of(batch: pa.RecordBatch) -> KeyColumn:
@@ -97,8 +97,8 @@ def rows_in_key_order(
             if task.file_id in bounds:
                 parts = parts_of(task, files, plan.predicate, backward=descending)
                 sources.append(_Block(ahead, parts, *bounds[task.file_id], backward=descending))
-        if lying.tasks or plan.hot.count:
-            loose = (piece.batch for piece in pieces(lying, files, workers, fields, row_id=row_id))
+        if unsorted.tasks or plan.hot.count:
+            loose = (piece.batch for piece in pieces(unsorted, files, workers, fields, row_id=row_id))
             rows = ordered(loose, schema, order, most, files.storage.spill)
             sources.append(Stream(map(turned, rows) if descending else rows))
         ahead.merge = Merge(sources, keys_of, descending=descending)
@@ -115,11 +115,11 @@ class _Block:
     ) -> None:
         self.first: bytes = first
         self.last: bytes | None = last
-        self.pending: deque[Queue[Any]] = deque()  # what threads read, in order
+        self.pending: deque[Queue[Any]] = deque()  # queues that threads fill, in order
         self.parts = parts
         self._ahead = ahead
         self._backward = backward
-        self._read: list[pa.RecordBatch] = []  # of one part, the next one last
+        self._read: list[pa.RecordBatch] = []  # the batches of one part, the next one last
 
     def next_batch(self) -> pa.RecordBatch | None:
         while not self._read:
@@ -131,16 +131,16 @@ class _Block:
 
 
 class _ReadAhead:
-    """Reads the parts of blocks, by threads: one ahead of each open block, and some more in the order of the keys.
+    """Reads parts of blocks in threads: one ahead for each open block, then more in key order.
 
-    The first ones are read without threads: they may be all that a limit or a range asks for.
+    The first small parts are read without threads, since a limit or a range may need no more.
     """
 
     def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int) -> None:
         self.merge: Merge | None = None
         self._read = read
         self._workers = workers
-        self._alone = SMALL_PARTS if workers > 1 else None  # parts to be read without threads
+        self._alone = SMALL_PARTS if workers > 1 else None  # how many more parts to read without threads; None: all
         self._threads: Prefetch | None = None
         self._pending = 0
 
@@ -152,7 +152,7 @@ class _ReadAhead:
             self._threads.stop()
 
     def part(self, block: _Block) -> list[pa.RecordBatch] | None:
-        """The rows of the next part of a block; None: there is none."""
+        """Return the rows of the next part of a block, or None at its end."""
         if not block.pending:
             part = next(block.parts, None)
             if part is None:
@@ -175,8 +175,8 @@ class _ReadAhead:
         block.pending.append(self._running().begin(part))
         self._pending += 1
 
-    def _ask(self, block: _Block) -> bool:
-        """Have the next part of a block read; False: there is none."""
+    def _begin_next(self, block: _Block) -> bool:
+        """Start reading the next part of a block.  Return False if there is none."""
         part = next(block.parts, None)
         if part is not None:
             self._begin(block, part)
@@ -187,9 +187,9 @@ class _ReadAhead:
         open_ = [source for source in self.merge.open if isinstance(source, _Block)]
         for block in open_:
             if len(block.pending) < 2:
-                self._ask(block)
+                self._begin_next(block)
         for source in (*open_, *self.merge.waiting):
-            while self._pending <= self._workers and isinstance(source, _Block) and self._ask(source):
+            while self._pending <= self._workers and isinstance(source, _Block) and self._begin_next(source):
                 pass
             if self._pending > self._workers:
                 return

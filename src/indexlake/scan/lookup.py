@@ -1,10 +1,9 @@
-"""Look-ups: where rows that may satisfy a condition are in blocks, according to the table's indexes.
+"""Look-ups: find through the table's indexes which rows of blocks may satisfy a condition.
 
-Every index is asked which part of the condition it can answer.  The offer with the fewest rows is taken, and others
-are intersected with it while that pays off; an ``or`` is the union of its branches if each has an offer.  Blocks that
-no segment covers are read as a whole, and so are blocks in which many rows are found: reading rows one by one costs
-more than reading a good part of them in order.  If there is no offer, or only ones that find many rows, nothing is
-looked up.
+Every index is asked which part of the condition it can answer.  The offer with the fewest rows is taken, and others are
+intersected with it while that pays off; an ``or`` is the union of its branches if each has an offer.  Blocks that no
+segment covers are read whole, and so are blocks in which many rows are found: reading rows one by one costs more than
+reading a good part of them in order.  If there is no offer, or only offers with many rows, nothing is looked up.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ if TYPE_CHECKING:
 Positions = npt.NDArray[np.int64]
 
 SCAN_SHARE = {"vortex": 0.02, "ipc": 0.2, "parquet": 0.001}
-"""A block is read whole when more than this part of its rows is found."""
+"""A block is read whole when more than this share of its rows is found."""
 
 INTERSECT_FROM = 256
-"""Fewer rows than that are read without asking other indexes,"""
+"""When fewer rows than this are found, no further index is searched;"""
 
 INTERSECT_WITHIN = 64
-"""nor are those asked that find so many times as many rows."""
+"""nor is an index that finds more than this many times as many rows."""
 
 SMALL = 64
-"""So few rows of a block are never worth reading it whole."""
+"""Up to this many rows of a block are looked up, however small the block is."""
 
 FEW = 16
-"""Where rows of no more blocks were found, only these are gone through."""
+"""When rows are found in at most this many blocks, the list of all blocks is not gone through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Offer:
 
     index: str
     probe: Any  # prints itself
-    rows: int  # about so many rows of blocks would be read
+    rows: int  # roughly how many rows would be read from blocks
     used: bool = False
     why: str = ""
 
@@ -69,7 +68,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Rows of a block that a segment holds too, with the columns named by field id."""
+    """Rows of a block whose index segment also holds the columns with these field ids."""
 
     index: Index
     segment: SegmentFile
@@ -79,18 +78,17 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What look-ups found: places in blocks, and how."""
+    """Places in blocks that look-ups found, and through which indexes: none if a full read costs less."""
 
     places: Sequence[tuple[BlockRecord, npt.NDArray[np.uint64] | None, Covered | None]]
     found_by: str
     offers: tuple[Offer, ...]
-    segments: int  # that were asked
+    segments: int  # that were searched
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Positions by block.  Of the blocks in ``unknown``, which are not among them, nothing is known; all others hold no
-    row."""
+    """Positions by block.  Blocks in ``unknown`` could not be looked up; a block in neither has no matching row."""
 
     positions: dict[int, Positions]
     unknown: AbstractSet[int]
@@ -104,7 +102,7 @@ class _Lookup(Protocol):
 
 
 def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[BlockRecord]) -> Found | None:
-    """Where rows of the chosen blocks that may satisfy the test lie; None: to read the blocks is as good."""
+    """Find rows of the chosen blocks that may satisfy the test, or None if no index can answer any part of it."""
     if files.use_indexes == "never" or not reading.state.indexes or test == ALWAYS:
         return None
     context = _Context(reading, files, chosen)
@@ -127,16 +125,16 @@ def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[B
                 found = _both(found, lookup.rows())
                 used.append(n)
     offers = [
-        Offer(each.name(), each.probe(), rows, n in used, "" if n in used else "another finds no more")
+        Offer(each.name(), each.probe(), rows, n in used, "" if n in used else "another index finds no more rows")
         for n, (rows, each) in enumerate(ranked)
     ]
-    covering = best.coverage if isinstance(best, _One) and len(used) == 1 else None
+    covering = best.coverage if isinstance(best, _Probe) and len(used) == 1 else None
     places = list(_places(context, found, covering, forced=forced))
     return Found(places, " and ".join([offers[n].index for n in used]), tuple(offers), context.asked)
 
 
 class _Context:
-    """One scan that looks rows up."""
+    """The state that the look-ups of one scan share."""
 
     def __init__(self, reading: Reading, files: OpenFiles, chosen: Collection[BlockRecord]) -> None:
         self.reading = reading
@@ -155,7 +153,7 @@ class _Context:
 
     @cached_property
     def worth(self) -> int:
-        """So many rows are worth looking up."""
+        """The number of rows up to which looking them up beats reading the blocks."""
         return sum([max(SMALL, int(SCAN_SHARE[b.format] * b.record_count)) for b in self.data])
 
     def segment(self, group: Group, index: Index) -> Any:
@@ -163,7 +161,7 @@ class _Context:
 
 
 def _lookups(context: _Context, test: Test) -> list[_Lookup]:
-    """Every way to answer some conjunct of the test."""
+    """Return every way to answer some conjunct of the test through an index."""
     reading = context.reading
     named = columns_of(test)
     found: list[_Lookup] = []
@@ -174,12 +172,12 @@ def _lookups(context: _Context, test: Test) -> list[_Lookup]:
         fields = index.fields(reading.schema)
         probe = kind.probe(index, fields, test) if any(f.column in named for f in fields) else None
         if probe is not None:
-            found.append(_One(context, coverage, probe))
+            found.append(_Probe(context, coverage, probe))
     for part in test.children if isinstance(test, All) else (test,):
         if isinstance(part, Any_) and part.children:
             branches = [_best(_lookups(context, child)) for child in part.children]
             if all(branch is not None for branch in branches):
-                found.append(_Either([b for b in branches if b is not None]))
+                found.append(_AnyOf([b for b in branches if b is not None]))
     return found
 
 
@@ -188,13 +186,11 @@ def _best(lookups: list[_Lookup]) -> _Lookup | None:
 
 
 def _width(lookup: _Lookup) -> int:
-    """How many columns its segments hold besides the key."""
-    return len(lookup.coverage.index.include_field_ids) if isinstance(lookup, _One) else 0
+    """Return how many columns the index's segments hold besides its key."""
+    return len(lookup.coverage.index.include_field_ids) if isinstance(lookup, _Probe) else 0
 
 
-class _One:
-    """One probe of one index."""
-
+class _Probe:
     def __init__(self, context: _Context, coverage: Coverage, probe: Any) -> None:
         self.coverage = coverage
         self._context = context
@@ -204,7 +200,7 @@ class _One:
 
     @cached_property
     def _answers(self) -> list[tuple[Group, Any, Answer]]:
-        """Of the segments that have any."""
+        """The segments that found anything, with their answers."""
         segments = [(group, self._context.segment(group, self.coverage.index)) for group in self._asked]
         answers = [(group, segment, segment.ask(self._probe)) for group, segment in segments]
         return [each for each in answers if each[2].count]
@@ -237,8 +233,8 @@ class _One:
         return self._probe
 
 
-class _Either:
-    """Rows that one of several look-ups finds."""
+class _AnyOf:
+    """The rows that at least one of several look-ups finds."""
 
     def __init__(self, branches: Sequence[_Lookup]) -> None:
         self._branches = branches
@@ -253,7 +249,7 @@ class _Either:
             for file_id, positions in rows.positions.items():
                 joined.setdefault(file_id, []).append(positions)
         unknown = frozenset[int]().union(*[rows.unknown for rows in each])
-        known = {f: p for f, p in joined.items() if f not in unknown}  # what only some of them know is not enough
+        known = {f: p for f, p in joined.items() if f not in unknown}  # the rest is read whole
         return _Rows({f: p[0] if len(p) == 1 else np.unique(np.concatenate(p)) for f, p in known.items()}, unknown)
 
     def name(self) -> str:
@@ -264,7 +260,7 @@ class _Either:
 
 
 def _may_hold(probe: Any, segment: SegmentFile) -> bool:
-    """By the bounds of the segment's keys, of a kind whose probes compare with them."""
+    """Return whether the segment's key bounds allow a match; True for probes that do not compare with them."""
     meets = getattr(probe, "meets", None)
     return meets is None or meets(segment.min_key, segment.max_key)
 
@@ -296,7 +292,7 @@ def _places(
 
 
 def _blocks(context: _Context, found: _Rows) -> Collection[BlockRecord]:
-    """The blocks to read rows of, and perhaps others, in their order."""
+    """Return the blocks to read from, possibly with others, in block order."""
     if found.unknown or context.has_history or len(found.positions) > FEW:
         return context.chosen
     blocks = context.reading.state.blocks
@@ -305,7 +301,7 @@ def _blocks(context: _Context, found: _Rows) -> Collection[BlockRecord]:
 
 
 def _covered(context: _Context, block: BlockRecord, coverage: Coverage | None) -> Covered | None:
-    """What of the block's rows the segment itself holds."""
+    """Return where the segment itself holds columns of the block's rows, if it does."""
     if coverage is None or not coverage.index.include_field_ids:
         return None
     reading = context.reading

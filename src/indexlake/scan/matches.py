@@ -1,4 +1,4 @@
-"""Which rows satisfy the predicate of a search, in memory and in blocks; these are remembered for the next search."""
+"""Finds which rows, in memory and in blocks, satisfy a search's predicate, and remembers it for the next search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Where:
-    """The predicate of a search.  What a block file holds never changes, so where its matches lie is remembered."""
+    """The predicate of a search.  Block files never change, so the positions of its matches in them are remembered."""
 
     def __init__(self, view: View, predicate: Bound) -> None:
         self._view = view
@@ -34,7 +34,7 @@ class Where:
         self.key = f"{id(self.form)} {values.hex()} {view.reading.state.table.schema_version}"
 
     def mask(self, rows: pa.RecordBatch) -> Mask:
-        """Which rows, with columns named as in files, satisfy the predicate."""
+        """Return which rows satisfy the predicate; their columns are named as in files."""
         columns = self._view.reading.schema.column_of
         names = sorted(self.predicate.columns) or [ROW_ID]
         named = pa.RecordBatch.from_arrays([rows.column(columns.get(n, n)) for n in names], names)
@@ -46,7 +46,7 @@ class Where:
         mask[self._positions(block)] = True
 
     def _holds_always(self, task: BlockTask | None) -> bool:
-        """Whether no row was left out because it is deleted at this snapshot: others may show it."""
+        """Return whether the matches include rows deleted at this snapshot, which other snapshots may still show."""
         return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
 
     def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
@@ -66,7 +66,7 @@ class Where:
         return positions
 
     def _planned(self) -> dict[int, BlockTask]:
-        """The blocks that may hold matching rows."""
+        """Return the tasks of the blocks that may hold matching rows, by file id."""
         if self._tasks is None:
             view = self._view
             test = file_test(self.predicate, view.reading.schema)

@@ -1,8 +1,8 @@
-"""Columns of numbers by slot, for searches that read few rows again and again.
+"""Numeric columns by slot, for searches that read few rows again and again.
 
-A number that is read by itself costs as much as some hundred that are read together.  So where one in so many rows of
-a segment has been asked for, the column is read whole and remembered, as far as there is room: what block files hold
-never changes.  Only numbers without nulls, which Python values tell exactly but for NaN.
+Reading a single number costs as much as reading a few hundred together.  So once enough rows of a column have been
+asked for, it is read whole and remembered while there is room: what block files hold never changes.  Only columns
+without nulls are kept, and only types whose values, NaN aside, survive conversion to Python unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from indexlake.blocks.open_files import Recent
 
 READ_WHOLE = 512
-"""All numbers are read when one in so many has been asked for."""
+"""A column is read whole once one in this many of its rows has been asked for."""
 
 MOST_BYTES = 64 << 20
 _MOST_COLUMNS = 4096
@@ -25,8 +25,8 @@ _MOST_COLUMNS = 4096
 Column = npt.NDArray[Any]
 
 
-class _Known:
-    """A column of some blocks: how many rows were asked for, and its numbers as soon as they are worth it."""
+class _Usage:
+    """A column of some blocks: how many of its rows were asked for, and its values once it has been read whole."""
 
     __slots__ = ("asked", "blocks", "values")
 
@@ -41,18 +41,18 @@ class Numbers:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._columns: Recent[_Known] = Recent(_MOST_COLUMNS, most_bytes)
+        self._columns: Recent[_Usage] = Recent(_MOST_COLUMNS, most_bytes)
 
     def column(
         self, key: str, blocks: Sequence[int], slots: int, wanted: int, read: Callable[[], Column | None]
     ) -> Column | None:
-        """The column ``key`` of a segment that has these blocks, where so many of its slots are wanted.
+        """Return the column ``key`` of these blocks, by slot, or None if it has not been worth reading so far.
 
-        None: not at hand.  ``read`` gives it, or None if it is no column of plain numbers.
+        ``wanted`` of its ``slots`` are needed now.  ``read`` returns the column, or None if it cannot be kept.
         """
         known = self._columns.get(key)
         if known is None or known.blocks != blocks:
-            known = _Known(blocks)
+            known = _Usage(blocks)
             self._columns.put(key, known)
         if known.values is None:
             known.asked += wanted
@@ -67,10 +67,10 @@ class Numbers:
 
 
 def plain(type: pa.DataType) -> bool:
-    """Whether columns of the type are kept."""
+    """Return whether columns of this type can be kept."""
     return bool(pa.types.is_integer(type) or pa.types.is_float32(type) or pa.types.is_float64(type))
 
 
 def numbers_of(array: pa.Array) -> Column | None:
-    """The numbers of a column in memory; None: it has nulls, or other values."""
+    """Return the values of a column in memory, or None if it has nulls or is of another type."""
     return array.to_numpy() if plain(array.type) and not array.null_count else None

@@ -1,4 +1,4 @@
-"""Sorting of results: SQL order with nulls last both ways, NaN the greatest, strings by their bytes.
+"""Sorting of results: SQL order with nulls last in both directions, NaN greatest, strings by their bytes.
 
 Memory is bounded: with a small limit only the rows that can still be in the answer are kept, otherwise what does not
 fit is sorted in a temporary file.
@@ -26,11 +26,11 @@ from indexlake.types.selection import gather
 
 OrderBy = Sequence[tuple[str, str]]
 _ENOUGH = 100_000
-"""Up to so many rows of a limit are kept in memory, and as many more before the worse half is dropped."""
+"""Limits up to this are served from memory, holding up to this many more rows before the worse ones are dropped."""
 
 
 def check_order(order_by: Any, schema: TableSchema) -> list[tuple[str, str]]:
-    """``"total"``, ``[("total", "desc"), "id"]`` → column and direction, spelt as in the schema."""
+    """Return columns, spelt as in the schema, and directions, given ``"total"`` or ``[("total", "desc"), "id"]``."""
     if order_by is None:
         return []
     items = [order_by] if isinstance(order_by, str) or _is_pair(order_by) else order_by
@@ -56,7 +56,7 @@ def check_order(order_by: Any, schema: TableSchema) -> list[tuple[str, str]]:
 
 
 def _meant(order_by: Any, schema: TableSchema) -> list[str | tuple[str, str]] | None:
-    """An order that is written as SQL, ``"total desc, id"``, in the form that is taken; None if it is not one."""
+    """Return the accepted form of an order written as SQL, ``"total desc, id"``, or None if it is not one."""
     items = order_by if isinstance(order_by, list | tuple) else [order_by]
     if not all(isinstance(item, str) for item in items):
         return None
@@ -77,7 +77,7 @@ def _is_pair(item: object) -> bool:
 
 
 def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Array:
-    """The order of the rows.  Equal ones are in the order of ``places``: by default that in which they came."""
+    """Return the indices that sort the rows.  Ties are in the order of ``places``, by default that of the rows."""
     keys, columns = [], {}
     for n, (name, direction) in enumerate(order):
         column = table.column(name)
@@ -89,7 +89,7 @@ def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Arra
             columns[f"key{n}"] = pa.array(encoded, mask=null)
         else:
             columns[f"null{n}"] = column.is_null()
-            parts = [codec.canonical_array(chunk) for chunk in chunks(column)]  # together they may be too large
+            parts = [codec.canonical_array(chunk) for chunk in chunks(column)]  # joined, they may be too large
             columns[f"key{n}"] = pa.chunked_array(parts, pa.binary())
         keys += [(f"null{n}", "ascending"), (f"key{n}", f"{direction}ending")]
     columns["place"] = pa.array(np.arange(table.num_rows)) if places is None else places
@@ -99,7 +99,7 @@ def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Arra
 def ordered(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None, spill: Spill = TEMPORARY
 ) -> Iterator[pa.RecordBatch]:
-    """The batches as one sorted stream, at most ``most`` rows of it."""
+    """Yield the rows of the batches in order, at most ``most`` of them."""
     rest = iter(batches)
     if most is not None and most <= _ENOUGH:
         held, ended = _first(rest, schema, order, most)
@@ -127,7 +127,7 @@ def _by(order: OrderBy, table: pa.Table, places: Any) -> pa.Array:
 def _first(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int
 ) -> tuple[list[pa.RecordBatch], bool]:
-    """The first rows in order, and whether they are the first of all: not if so many are too large to be held."""
+    """Return the first ``most`` rows in order and True.  If they do not fit in memory: the best so far, and False."""
     held: list[pa.RecordBatch] = []
     count = size = kept = 0
     for batch in batches:

@@ -1,6 +1,6 @@
-"""Rows to one Parquet file that the user asked for, local or on an object store.
+"""Writes rows to one Parquet file for the user, local or on an object store.
 
-Written as the rows come, in row groups of bounded size; it appears under its name when it is complete.
+Rows are written as they come, in row groups of bounded size; the file appears under its name when it is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GROUP_BYTES = 64 << 20
 def write_parquet(
     result: Result, path: str, overwrite: bool, options: Mapping[str, str] | None, progress: bool | None
 ) -> int:
-    """How many rows were written."""
+    """Write the file and return the number of rows."""
     storage, name = _place(result, path, options)
     if not overwrite and storage.exists(name):
         raise AlreadyExistsError(f"{path!r} already exists. Pass overwrite=True to replace it.", name=path)
@@ -42,7 +42,7 @@ def _place(result: Result, path: str, options: Mapping[str, str] | None) -> tupl
     full = os.path.abspath(os.path.expanduser(path))
     folder, name = os.path.split(full)
     if not os.path.isdir(folder):
-        raise NotFoundError(f"There is no folder {folder!r} to write {name!r} to. Make it first.", name=folder)
+        raise NotFoundError(f"There is no folder {folder!r} to write {name!r} to. Create it first.", name=folder)
     if os.path.isdir(full):
         raise AlreadyExistsError(f"{path!r} is a folder. Give the name of a file in it.", name=path)
     return Storage.open(folder), name
@@ -65,7 +65,7 @@ def _write(out: OutputFile, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 
 
 def _written(type: pa.DataType) -> pa.DataType:
-    """Parquet has no views; everything else it keeps, or says what it cannot."""
+    """Return the type to write.  Parquet has no view types; it refuses other types that it cannot hold itself."""
     plain = mapped_leaves(type, without_view)
     return plain if "_view" in str(type) else type
 

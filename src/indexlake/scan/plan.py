@@ -1,21 +1,22 @@
 """The scan plan: everything a read needs, fixed at one snapshot.
 
 Hot rows come out of the same catalog transaction as the block list, so no concurrent dump can hide or double a
-row.  After planning nothing depends on the catalog any more.  Tasks are plain values without secrets: they can be
-printed, pickled and run elsewhere.
+row.  After planning nothing depends on the catalog any more: a plan has the checksums of files that are not open.
+Tasks are plain values without secrets: they can be printed, pickled and run elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsBytes
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.block import BlockRecord
+from indexlake.catalog.checksums import bytes_of
 from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.rows import HotRows
 from indexlake.scan.access import ByStatistics, choose_path, file_test, places_of_keys, uncovered
@@ -33,28 +34,28 @@ if TYPE_CHECKING:
 Kind = Literal["block", "history", "own block"]
 
 KeyBounds = tuple[bytes, bytes]
-"""The first and the last key of a block that is sorted by key, as bytes in key order."""
+"""The first and last keys of a block that is sorted by key, as bytes in key order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockTask:
-    """Read one block: its live positions, filtered by version where the block is younger than the snapshot."""
+    """How to read one block: its live positions, filtered by version if the block is younger than the snapshot."""
 
     kind: Kind
     file_id: int
     path: str
     format: str
     size: int
-    checksum: bytes
+    checksum: SupportsBytes
     record_count: int
-    fields: tuple[Field, ...]  # what the file holds
+    fields: tuple[Field, ...]  # the columns that the file holds
     begin_snapshot: int
     deleted: bytes | None  # serialised positions
-    only: npt.NDArray[np.uint64] | None  # candidates found through keys or row ids
+    only: npt.NDArray[np.uint64] | None  # candidates, found through keys, row ids or indexes
     versions_up_to: int | None  # None: every row of the block is old enough
-    shown: tuple[Field, ...] = ()  # the columns at the snapshot: what a predicate may name
-    covered: Covered | None = None  # a segment that holds some columns of these rows
-    rows: tuple[int, int] | None = None  # the chunks that begin from one position up to another; None: all
+    shown: tuple[Field, ...] = ()  # the columns at the snapshot, which a predicate may name
+    covered: Covered | None = None  # an index segment that also holds some columns of these rows
+    rows: tuple[int, int] | None = None  # only chunks that begin at positions from … up to …; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class ScanPlan:
     tasks: tuple[BlockTask, ...]
     hidden_rows: npt.NDArray[np.int64] | None = None  # rows that the reading transaction itself has closed
     notes: Mapping[str, Any] = field(default_factory=dict)
-    key_bounds: Mapping[int, KeyBounds] | None = None  # by file id; rows are given as these blocks have them
+    key_bounds: Mapping[int, KeyBounds] | None = None  # by file id; rows are to be returned in key order
 
     @property
     def row_bytes(self) -> int:
-        """About what the widest rows take, by the sizes of the files that they are in."""
+        """A rough size of the widest rows, from the sizes of the files that they are in."""
         blocks = max((task.size // max(1, task.record_count) for task in self.tasks), default=0)
         return max(blocks, self.hot.size // max(1, self.hot.count))
 
@@ -89,8 +90,8 @@ def plan_scan(
 ) -> ScanPlan:
     """Plan inside the read transaction of ``reading``; ``columns`` are the fields that hot rows must carry.
 
-    ``counting``: only the number of hot rows is asked for, and no predicate chooses among them.  ``test``: that of the
-    predicate on file columns, if it is known.
+    ``counting``: if nothing filters the hot rows, only their number is determined, and few blocks are opened, if any.
+    ``test``: the predicate's test on file columns, if the caller has it already.
     """
     test = file_test(predicate, reading.schema) if test is None else test
     notes: dict[str, Any] = {"blocks": len(reading.state.blocks)}
@@ -101,17 +102,27 @@ def plan_scan(
             hot.count = reading.hot.count()
         else:
             hot = reading.hot.rows(columns, test)
-        tasks, found = plan_blocks(reading, files, test)
+        tasks, found = plan_blocks(reading, files, test, opening=not counting)
         notes |= found
     return _with_own_writes(reading, hot, tasks, predicate, notes)
 
 
 @without_collection()
-def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
-    """The committed rows in blocks that may satisfy the test, and how they were found."""
+def plan_blocks(
+    reading: Reading, files: OpenFiles, test: Test, *, opening: bool = False
+) -> tuple[list[BlockTask], dict[str, Any]]:
+    """Return tasks for the committed rows in blocks that may satisfy the test, and notes on how they were found.
+
+    ``opening``: the blocks will be opened, so the checksums of those that are not open are read together.
+    """
     path = choose_path(reading, files, test, ByStatistics(reading, test))
     places = list(path.places)
-    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in places]
+    closed = [block for block, _, _ in places if files.open_reader(block.path) is None] if opening else []
+    checksums = dict(zip([b.data_file_id for b in closed], bytes_of([b.checksum for b in closed]), strict=True))
+    tasks = [
+        block_task(reading.state, block, reading.snapshot, only, covered, checksums.get(block.data_file_id))
+        for block, only, covered in places
+    ]
     notes: dict[str, Any] = {"found by": path.found_by, "offers": path.offers, "segments": path.segments}
     if reading.state.ranges is not None:
         notes["partitions"] = [b for b, _, _ in places if b.partition_id is not None], reading.state.ranges
@@ -122,15 +133,15 @@ def plan_keys(
     reading: Reading, files: OpenFiles, keys: KeyColumn, columns: Sequence[Field], test: Test = ALWAYS,
     *, blocks: bool = True,
 ) -> ScanPlan:  # fmt: skip
-    """All rows that have one of the primary keys, and some others; ``test`` is what statistics can say of them.
+    """Plan to read all rows that have one of the primary keys, possibly with others; ``test`` is applied to statistics.
 
-    ``blocks=False`` leaves out the blocks that the primary key covers: the caller asks the index itself.
+    ``blocks=False`` leaves out the blocks that the primary key's index covers, because the caller searches it itself.
     """
     tasks: list[BlockTask] = []
     hot = HotRows(columns, files.storage.spill)
     if not reading.truncated:
         hot = reading.hot.rows_with(keys, columns)
-        chosen = [] if reading.newest else ByStatistics(reading, test)  # the key covers every block of now
+        chosen = [] if reading.newest else ByStatistics(reading, test)  # the key index covers all blocks
         assert reading.state.primary is not None
         places = places_of_keys(reading, files, chosen, keys) if blocks else uncovered(chosen, reading.state.primary)
         tasks = [block_task(reading.state, block, reading.snapshot, only) for block, only in places]
@@ -140,7 +151,7 @@ def plan_keys(
 def _with_own_writes(
     reading: Reading, hot: HotRows, tasks: list[BlockTask], predicate: Bound | None, notes: Mapping[str, Any]
 ) -> ScanPlan:
-    """The plan, with what the reading transaction itself has closed and written."""
+    """Return the plan, with the reading transaction's own deletes and rows applied."""
     state, writes, hidden = reading.state, reading.writes, None
     if writes is not None:
         if writes.closed:
@@ -159,13 +170,17 @@ def block_task(
     snapshot: int,
     only: npt.NDArray[np.uint64] | None = None,
     covered: Covered | None = None,
+    checksum: bytes | None = None,
 ) -> BlockTask:
-    """The rows of a block that are visible at the snapshot, or those of them at some positions."""
+    """Return a task for the rows of a block that are visible at the snapshot, all or those at some positions.
+
+    ``checksum``: the file's checksum, if it has been read already.
+    """
     log = state.deletes.get(block.data_file_id)
     deleted: bytes | None = None
     if log is not None:
         if only is not None and len(only) == 1:
-            # A point read builds no bitmap.
+            # A point read needs no bitmap.
             if log.contains(int(only[0]), snapshot):
                 only = only[:0]
         else:
@@ -173,14 +188,15 @@ def block_task(
             deleted = gone.serialize() if gone else None
     history = block.role == "history"
     return BlockTask(
-        "history" if history else "block", block.data_file_id, block.path, block.format, block.size, block.checksum,
-        block.record_count, state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted, only,
-        snapshot if history or block.max_snapshot > snapshot else None, state.as_of(snapshot).current.fields, covered,
+        "history" if history else "block", block.data_file_id, block.path, block.format, block.size,
+        checksum or block.checksum, block.record_count, state.schema.at(block.schema_snapshot).fields,
+        block.begin_snapshot, deleted, only, snapshot if history or block.max_snapshot > snapshot else None,
+        state.as_of(snapshot).current.fields, covered,
     )  # fmt: skip
 
 
 def own_tasks(state: TableState, writes: TableWrites) -> list[BlockTask]:
-    """Blocks that the reading transaction has written and not committed."""
+    """Return tasks for the blocks that the reading transaction has written but not committed."""
     return [
         BlockTask(
             "own block", block.token, block.file.path, block.format, block.file.size, block.file.checksum,
@@ -196,7 +212,7 @@ _schemas: dict[tuple[int, ...], tuple[Sequence[Field], pa.Schema]] = {}
 
 
 def arrow_schema(fields: Sequence[Field], *, row_id: bool) -> pa.Schema:
-    """The columns of a result.  Remembered: as long as a table's columns stay, its fields are the same objects."""
+    """Return the schema of a result.  It is cached: while a table's columns stay the same, so do its field objects."""
     key = (row_id, *map(id, fields))
     known = _schemas.get(key)
     if known is None:

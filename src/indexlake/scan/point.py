@@ -1,9 +1,9 @@
-"""One row by its primary key: where it lies, and what it holds.
+"""One row by its primary key: where it is, and what it holds.
 
-The sources are asked in this order: what the reading transaction itself has written, the hot store, the blocks through
-their key segments, and at past snapshots the history blocks.  The first two are asked inside the read transaction and
-the others after it, since files are read outside.  Reads decode what was found, writes close it.  One row costs none of
-Arrow's fixed costs where it can be helped.
+The sources are asked in this order: the reading transaction's own rows, the hot store, blocks through their key
+segments, and, at past snapshots, history blocks.  The first two are asked inside the read transaction and the others
+after it, since files are read outside.  Reads decode the row that was found; writes close it.  Arrow's fixed cost per
+call is avoided wherever possible.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BlockRow(NamedTuple):
         return in_file, self.files.reader(self.block, in_file.file)
 
     def read_begin(self) -> int:
-        """The snapshot in which this version was committed."""
+        """Return the snapshot in which this version was committed."""
         version = self._in_file()[1].row(self.position, (VERSION,))[VERSION]
         return self.block.begin_snapshot if version is None else version
 
@@ -76,12 +76,12 @@ class BlockRow(NamedTuple):
         except (ConstraintError, OverflowError, ValueError):
             names = {f.column: f.name for f in in_file.fields}
             found = reader.take(np.array([self.position], np.uint64), list(columns))
-            python_columns(found.rename_columns([names[c] for c in found.column_names]))  # names the column
+            python_columns(found.rename_columns([names[c] for c in found.column_names]))  # names it
             raise
         return _named(schema, row) if same else {f.name: file_value(f, row) for f in schema.fields}
 
     def read_values(self) -> Values:
-        """Encoded, in the order of the current fields."""
+        """Return the encoded values in the order of the current fields."""
         schema = self.state.current
         in_file, reader = self._in_file()
         at = np.array([self.position], np.uint64)
@@ -89,7 +89,7 @@ class BlockRow(NamedTuple):
         younger = in_file is not schema and any(f.field_id not in in_file.by_id for f in schema.fields)
         if not younger and len(schema.plain_names) == len(schema):
             row = reader.row(self.position, columns)
-            if all(value == value for value in row.values()):  # Python may change the bits of a NaN
+            if all(value == value for value in row.values()):  # converting a NaN to Python may change its bits
                 return tuple([codec.encode_one(row[c]) for c, codec in zip(schema.columns, schema.codecs, strict=True)])
         arrays = reader.take(at, columns).combine_chunks().to_batches()[0].columns if columns else []
         values = dict(zip(columns, arrays, strict=True))
@@ -97,11 +97,11 @@ class BlockRow(NamedTuple):
 
 
 LiveRow = HotRow | BlockRow
-"""Where a committed row lies.  Both have ``row_id``."""
+"""Where a committed row is.  Both classes have ``row_id``."""
 
 
 def find_recent(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]) -> HotRow | Row | None:
-    """The row with that key among the transaction's own, which are given as they read, and among the hot rows."""
+    """Find the row with that key among the transaction's own rows, returned decoded, and among the hot rows."""
     writes = reading.writes
     if writes is not None:
         own = _own_row(files, reading.state, writes, key)
@@ -112,7 +112,7 @@ def find_recent(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]) -> 
 
 
 def find_in_blocks(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]) -> BlockRow | Row | None:
-    """The row with that key, when ``find_recent`` has none; of a history block it is given as it reads."""
+    """Find the row with that key in blocks, if ``find_recent`` found none.  Rows of history blocks are decoded."""
     if reading.truncated:
         return None
     state, snapshot, writes = reading.state, reading.snapshot, reading.writes
@@ -134,12 +134,12 @@ def read_row(schema: TableSchema, found: LiveRow | Row | None) -> Row | None:
 
 
 def read_values(found: LiveRow) -> Values:
-    """The encoded values of a row."""
+    """Return the encoded values of a row."""
     return found.values if isinstance(found, HotRow) else found.read_values()
 
 
 def key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
-    """The encoded primary key that a row must have to satisfy the predicate, when it names exactly one."""
+    """Return the encoded primary key that a matching row must have, if the predicate names exactly one; else None."""
     named = predicate.equal_to()
     if not named.keys() >= schema.key_set:
         named = {
@@ -178,7 +178,7 @@ def _own_row(files: OpenFiles, state: TableState, writes: TableWrites, key: Sequ
 
 
 def _find_in_history(reading: Reading, files: OpenFiles, key: Sequence[SqlValue], wanted: Key) -> Row | None:
-    """A version that was superseded after the snapshot and moved to a history block since."""
+    """Find a version that was superseded after the snapshot and has since moved to a history block."""
     schema, state, writes = reading.schema, reading.state, reading.writes
     keys = KeySet(KeyColumn.from_keys([wanted], ints=isinstance(wanted, int)))
     for block in ByStatistics(reading, keys_test(schema, [key])):
@@ -192,7 +192,7 @@ def _find_in_history(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]
 
 
 def mask_of(keys: KeySet, batch: pa.RecordBatch, schema: TableSchema) -> npt.NDArray[np.bool_]:
-    """Which rows have one of the primary keys.  Encoded, as everywhere: NaN equals itself, -0.0 equals 0.0."""
+    """Return which rows have one of the keys.  Keys are compared encoded: NaN equals itself, and -0.0 equals 0.0."""
     columns = [batch.column(f.name) for f in schema.key_fields]
     return keys.mask(KeyColumn.from_arrays(schema.key_codecs, columns))
 
@@ -202,7 +202,7 @@ def _decoded(schema: TableSchema, values: Values) -> Row:
         return {name: decode(values[place]) for place, (name, decode) in enumerate(schema.decoders)}
     except ConstraintError:
         arrays = [codec.decode([v]) for codec, v in zip(schema.codecs, values, strict=True)]
-        python_columns(pa.table(arrays, schema.names))  # names the column
+        python_columns(pa.table(arrays, schema.names))  # raises an error that names the column
         raise
 
 

@@ -18,14 +18,14 @@ PREFETCH_BATCHES = 4
 
 
 class _Stopped(Exception):
-    """The consumer went away."""
+    """The consumer is gone."""
 
 
 class Prefetch:
     """Reads a few blocks ahead, each into a short queue: memory is bounded by blocks in flight × queue length.
 
-    The threads are this scan's own, so that a consumer that pauses holds up nobody else, and daemons, so that one
-    that never comes back does not keep the interpreter from ending: `stop_reading` ends them then.
+    Each scan has its own threads, so that a consumer that pauses holds up nobody else.  They are daemons, so that a
+    consumer that never finishes does not keep the interpreter running; `stop_reading` ends them at exit.
     """
 
     def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int) -> None:
@@ -50,7 +50,7 @@ class Prefetch:
             self._inbox.put(None)
 
     def in_order(self, tasks: Sequence[BlockTask]) -> Iterator[tuple[BlockTask, pa.RecordBatch]]:
-        """The rows of all tasks, one after the other."""
+        """Yield the rows of all tasks, one task after the other."""
         waiting = deque(tasks)
         running: deque[tuple[BlockTask, Queue[Any]]] = deque()
         while waiting or running:
@@ -62,20 +62,20 @@ class Prefetch:
                 yield task, batch
 
     def begin(self, task: BlockTask, most: int = 0) -> Queue[Any]:
-        """Have a thread read a task.  It waits while ``most`` batches are not fetched yet; 0: it never does."""
+        """Have a thread read a task.  It pauses while ``most`` batches wait to be fetched; with 0 it never does."""
         queue: Queue[Any] = Queue(most)
         self._inbox.put((task, queue))
         return queue
 
     def rows(self, queue: Queue[Any]) -> Iterator[pa.RecordBatch]:
-        """What a thread reads into the queue."""
+        """Yield what a thread puts into the queue, and raise its error if it failed."""
         while (item := self._next(queue)) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
 
     def _next(self, queue: Queue[Any]) -> Any:
-        """What comes next; nothing when reading was stopped, also while another thread waits here."""
+        """Return the next item, or `_Stopped` if reading is stopped while waiting, even by another thread."""
         while True:
             try:
                 return queue.get(timeout=0.1)
@@ -112,11 +112,11 @@ class Prefetch:
 
 
 _reading: dict[threading.Thread, Prefetch] = {}
-"""The threads of all scans of this process that have not ended."""
+"""The running scan threads of this process."""
 
 
 def stop_reading(seconds: float) -> None:
-    """Before the interpreter ends: no thread may be inside Arrow or Vortex then, which would wait for it, or crash."""
+    """Stop all scan threads before the interpreter exits: one still inside Arrow or Vortex would hang or crash it."""
     deadline = time.monotonic() + seconds
     found = list(_reading.items())
     for _, prefetch in found:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from indexlake.schema import Field
 
 _FEW = 16
-"""So few rows are read as Python values: what an array costs is more than what is in it."""
+"""Up to this many rows are read as Python values: building arrays would cost more than reading the values."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 class Ranked(NamedTuple):
-    """The best rows of one index: where each is, and its score or distance, best first."""
+    """The best rows of one index, best first: where each is, and its score or distance."""
 
     sources: Sequence[Source]
     parts: Numbers
@@ -40,7 +40,7 @@ class Ranked(NamedTuple):
         return ids
 
     def by_source(self, chosen: Numbers) -> Iterator[tuple[Source, Slots, Numbers]]:
-        """Each source with the slots of those of the chosen that lie in it, ascending, and which of the chosen."""
+        """Yield each source with some of the chosen rows: their slots, ascending, and indices into ``chosen``."""
         if not len(chosen):
             return
         parts, slots = self.parts[chosen], self.slots[chosen]
@@ -52,7 +52,7 @@ class Ranked(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Some of the rows of several rankings: which of these has each of them, and where."""
+    """Selected rows of several rankings: for each, which ranking has it and its place there."""
 
     rankings: Numbers
     places: Numbers
@@ -66,7 +66,7 @@ class Chosen(NamedTuple):
 
 
 def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[Any]:
-    """The columns of the chosen rows, in their order."""
+    """Return the columns of the chosen rows, in their order."""
     if not fields or not len(chosen.places):
         return [pa.array([], f.type) for f in fields]
     few = None
@@ -76,9 +76,9 @@ def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field])
 
 
 def _few_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[pa.Array] | None:
-    """By way of Python values; None: they do not tell everything."""
+    """Read the rows as Python values; None if these would not reproduce the columns exactly."""
     columns: list[list[Any]] = [[None] * len(chosen.places) for _ in fields]
-    found: dict[Any, tuple[list[int], list[int]]] = {}  # who has rows: as which of its own, and which of the chosen
+    found: dict[Any, tuple[list[int], list[int]]] = {}  # by holder: positions in it, and row numbers in the result
     rankings = []
     for each in ranked:
         parts = each.parts.tolist()
@@ -105,12 +105,12 @@ def _few_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field])
                 column[number] = row[f.column]
     for column, f in zip(columns, fields, strict=True):
         if pa.types.is_floating(f.type) and any(value != value for value in column):
-            return None  # Python may change the bits of a NaN
+            return None  # converting a NaN to Python may change its bits
     return [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)]
 
 
 def _numbers(source: Source, fields: Sequence[Field], wanted: int) -> list[Column] | None:
-    """The columns of a source by slot, if all of them are plain numbers and at hand."""
+    """Return the columns of a source by slot, if all of them are plain numbers and in memory."""
     found = []
     for f in fields:
         column = source.numbers(f, wanted)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from indexlake.storage import Storage
 
 _DICTS = 1_000
-"""How many rows are Python objects at a time during iteration."""
+"""How many rows are turned into Python objects at a time during iteration."""
 
 
 class Result(ABC):
@@ -32,7 +32,7 @@ class Result(ABC):
 
     @abstractmethod
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Begin to read: the columns, and the rows as a stream."""
+        """Start reading: return the schema, and the rows as a stream."""
 
     def _own_storage(self) -> Storage | None:
         """The storage of the lake that the rows come from."""
@@ -129,13 +129,13 @@ class Result(ABC):
 
 
 def check_count(n: Any) -> None:
-    """Of rows to be shown."""
+    """Refuse a number of rows to show that is not a whole number, 0 or more."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
         raise ExpressionError(f"head takes a whole number, 0 or more; got {n!r}.")
 
 
 class _FirstBatch:
-    """Begins to read only when a batch is asked for."""
+    """A stream of batches that starts reading only when the first one is asked for."""
 
     def __init__(self, result: Result) -> None:
         self._result = result

@@ -132,11 +132,11 @@ class Scan(Result):
         return f"<{', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        """The first rows, read through another scan: this one does not fix its snapshot and locks nothing."""
+        """Show the first rows, through another scan: displaying this one neither fixes its snapshot nor locks rows."""
         return html_text(repr(self)) if self._for_update else shown(self._first_rows)
 
     def _limited(self, n: int, *, for_update: bool) -> Scan:
-        """Another scan of the first rows of this one, at its snapshot if it has one."""
+        """Return a scan of the first ``n`` rows of this one, at its snapshot if it has one."""
         limit = n if self._limit is None else min(self._limit, n)
         first = Scan(
             self._table, self._where, self._params, self._columns, self._order_by, limit, self._offset,
@@ -195,8 +195,8 @@ class Scan(Result):
     def _plan(
         self, *, counting: bool = False, ordering: bool = True
     ) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
-        """One read transaction: snapshot, blocks and hot rows together.  ``ordering``: what is not among the first rows
-        may be left out."""
+        """Plan in one read transaction.  ``ordering``: rows that cannot be among the first ``limit`` may be left
+        out."""
         table = self._table
         table._lake._check()
         with table._reading(self._snapshot) as reading:
@@ -268,7 +268,7 @@ class Scan(Result):
     def count(self) -> int:
         """The number of rows.  Blocks that are visible as a whole are counted without reading them."""
         if self._for_update:
-            return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are given
+            return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are returned
         plan, *_ = self._plan(counting=True, ordering=False)
         lake = self._table._lake
         total = 0
@@ -312,19 +312,19 @@ class Scan(Result):
 
 
 def _partitions(plan: ScanPlan) -> tuple[int | None, tuple[int, ...]]:
-    """How many partitions there are, and in which of them the plan's blocks lie."""
+    """Return the number of partitions, and the ids of those that hold the plan's blocks."""
     if "partitions" not in plan.notes:
         return None, ()
     blocks, ranges = plan.notes["partitions"]
-    there = ranges.at(plan.snapshot)
-    if not there.live:  # the table was a heap then
+    partitions = ranges.at(plan.snapshot)
+    if not partitions.live:  # the table was still a heap at this snapshot
         return None, ()
-    found = {partition_of(block, there) for block in blocks}
-    return len(there.live), tuple(p.partition_id for p in there.live if p.partition_id in found)
+    found = {partition_of(block, partitions) for block in blocks}
+    return len(partitions.live), tuple(p.partition_id for p in partitions.live if p.partition_id in found)
 
 
 def checked_columns(columns: Any) -> list[str] | None:
-    """The names of columns as a list; one may be given by itself."""
+    """Return column names as a list; a single name may be given as a string."""
     if columns is None or isinstance(columns, str):
         return None if columns is None else [columns]
     given: list[Any] = list(columns) if isinstance(columns, Iterable) else [None]
@@ -344,7 +344,7 @@ def bind_predicate(where: str, schema: TableSchema, params: Mapping[str, Any] | 
 
 
 def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Sequence[Any] | None) -> Bound:
-    """A predicate over any columns."""
+    """Bind a predicate over any columns."""
     check_text(where)
     bound = _compiler()(where, schema, params)
     if not bound.is_condition:
@@ -354,7 +354,7 @@ def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Se
 
 @cache
 def _compiler() -> Callable[..., Bound]:
-    """Loaded with the first expression."""
+    """Return the compiler, which is only imported with the first expression."""
     from indexlake.expr import compile
 
     return compile
@@ -364,11 +364,11 @@ def _order_text(plan: ScanPlan, order: list[tuple[str, str]]) -> str:
     by = ", ".join(f"{column} {direction}" for column, direction in order)
     if plan.key_bounds is None:
         return f"{by}: sorted"
-    lying = sum(task.file_id not in plan.key_bounds for task in plan.tasks)
-    sorted_first = [counted(lying, "block")] if lying else []
+    unsorted = sum(task.file_id not in plan.key_bounds for task in plan.tasks)
+    sorted_first = [counted(unsorted, "block")] if unsorted else []
     sorted_first += [counted(plan.hot.count, "hot row")] if plan.hot.count else []
-    text = f"{by}: as the blocks lie, no sort"
-    return text + (f" but of {' and '.join(sorted_first)}, merged in" if sorted_first else "")
+    text = f"{by}: in block order, no sort"
+    return text + (f" except of {' and '.join(sorted_first)}, merged in" if sorted_first else "")
 
 
 def _live_count(task: BlockTask) -> int:

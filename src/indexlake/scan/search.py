@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchExplanation:
-    """What a search looked through; prints itself."""
+    """What a search looked through; prints as text."""
 
     table: str
     snapshot_id: int
@@ -62,7 +62,7 @@ class SearchExplanation:
 
 
 class Search(Result):
-    """Made by ``table.search``."""
+    """Returned by ``table.search``."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Search(Result):
         raise TypeError("A Search belongs to the process that made it and cannot be pickled. Pickle its result.")
 
     def _repr_html_(self) -> str:
-        """The rows that are found, which are few."""
+        """Show the rows found, which are few."""
         return shown(lambda: html_rows(self.head(FIRST_ROWS), caption=repr(self)[1:-1]))
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Search(Result):
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that the search reads; None before it has begun."""
+        """The snapshot that the search reads; None before it starts."""
         return self._snapshot
 
     @property
@@ -161,7 +161,7 @@ class Search(Result):
     def _best(
         self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
     ) -> tuple[list[Ranked], Chosen, npt.NDArray[np.float64]]:
-        """The ranking of each index, and of the best rows where they are and the score to show."""
+        """Return the ranking of each index, and the best rows with the scores to show."""
         looked = [parts.looked(coverage) for coverage in indexes]
         if len(indexes) == 1:
             ranked = [_ranked(indexes[0], queries[0], looked[0], self._k)]
@@ -189,7 +189,7 @@ class Search(Result):
         raise AssertionError("no index of text")
 
     def explain(self) -> SearchExplanation:
-        """What the search looks through; runs it."""
+        """Run the search and return what it looked through."""
         explained: list[SearchExplanation] = []
         self._find(explained)
         return explained[0]
@@ -208,29 +208,29 @@ def _ranked(coverage: Coverage, query: Any, looked: Looked, k: int) -> Ranked:
     return Ranked(looked.sources, hits.parts, hits.slots, hits.scores)
 
 
-class _Asked(NamedTuple):
-    """What is looked for through one index."""
+class _IndexQuery(NamedTuple):
+    """The query for one index."""
 
     name: str
     query: Any
     options: Mapping[str, Any]
 
 
-def _queries(by: Any, query: Any, options: Mapping[str, Any]) -> list[_Asked]:
-    """One index with its query, or several of both, each with options of its own if it has any."""
+def _queries(by: Any, query: Any, options: Mapping[str, Any]) -> list[_IndexQuery]:
+    """Return the queries: one for a single index, or one for each of several, each with its own options if given."""
     if isinstance(by, str):
-        return [_Asked(by, query, options)]
+        return [_IndexQuery(by, query, options)]
     given = [tuple(each) for each in by] if isinstance(by, list | tuple) and all(map(_is_pair, by)) else []
     if query is not None or not given:
         raise ExpressionError(
             'Search by the name of an index or column and a query, as in t.search("note", "late parcel"), or by '
             'several of them: t.search([("note", "late parcel"), ("vec", [0.1, 0.2])]).'
         )
-    return [_Asked(each[0], each[1], {**options, **(each[2] if len(each) > 2 else {})}) for each in given]
+    return [_IndexQuery(each[0], each[1], {**options, **(each[2] if len(each) > 2 else {})}) for each in given]
 
 
 def _is_pair(each: Any) -> bool:
-    """A name and a query, and perhaps options."""
+    """Return whether this is a pair of name and query, optionally with options."""
     return (
         isinstance(each, list | tuple)
         and len(each) in (2, 3)

@@ -1,8 +1,8 @@
 """What a search looks through: every visible row of the table is in exactly one source.
 
-Blocks that a segment covers are asked through it, with a mask of the slots that are visible at the snapshot and satisfy
-``where``.  All other rows (hot ones, a transaction's own, those of blocks without a segment and of history blocks) are
-read, and get a segment in memory.
+Blocks that a segment covers are searched through it, with a mask of the slots that are visible at the snapshot and
+satisfy ``where``.  All other rows (hot rows, a transaction's own rows, blocks without a segment, history blocks) are
+read and indexed in memory.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _MASK_BYTES = 64 << 20
 
 
 class Remembered:
-    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, columns
-    of numbers, what each index was last searched in, and the shapes of searches."""
+    """What the searches of one lake keep for later ones: hot rows, masks of deleted rows, matches of predicates,
+    numeric columns, the last sources of each index, and the shapes of searches."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
@@ -60,14 +60,14 @@ class Remembered:
 
 
 class Looked(NamedTuple):
-    """What one index is searched in: where rows come from, and each as the kind sees it."""
+    """What one index is searched in: the sources of rows, and each as a part that the index kind understands."""
 
     sources: Sequence[Source]
     parts: Sequence[Part]
 
 
 class Parts:
-    """Made inside a read transaction; files are read after it."""
+    """The parts of a search; made inside a read transaction, while files are read after it."""
 
     def __init__(
         self, reading: Reading, lake: Lake, predicate: Bound | None, fields: Sequence[Field], remembered: Remembered
@@ -75,13 +75,13 @@ class Parts:
         self.reading = reading
         self._view = View(reading, lake._files, remembered)
         self._remembered = remembered
-        self._fields = tuple(dict.fromkeys(fields))  # of the result
+        self._fields = tuple(dict.fromkeys(fields))  # the columns of the result
         self._hot: list[Chunk] = [] if reading.truncated else self._hot_chunks()
         own = self._own_rows()
         if own is not None:
             self._hot = [*self._hot, Chunk(own, reading.schema)]
         self.where: Where | None = None if predicate is None else Where(self._view, predicate)
-        self.scanned = 0  # blocks without a segment
+        self.scanned = 0  # how many blocks have no segment
 
     def _hot_chunks(self) -> list[Chunk]:
         reading, hidden = self.reading, self._view.hidden
@@ -103,7 +103,7 @@ class Parts:
         return one_batch(list(own.batches()))
 
     def looked(self, coverage: Coverage) -> Looked:
-        """After the read transaction.  In an order that depends on the table alone."""
+        """Return what to search for one index, after the read transaction.  The order depends on the table alone."""
         reading, index = self.reading, coverage.index
         name = str(index.index_id)
         shared = reading.newest and reading.writes is None
@@ -119,7 +119,7 @@ class Parts:
         return looked if self.where is None else self._filtered(name, looked, self.where, shared=shared)
 
     def _filtered(self, name: str, looked: Looked, where: Where, *, shared: bool) -> Looked:
-        """The same with masks of what satisfies the predicate; kinds may remember what they learn about these."""
+        """Return the same with masks of the rows that satisfy ``where``, from the cache if possible."""
         key = f"{name} {where.key}"
         known = self._remembered.filtered.get(key) if shared else None
         if known is not None and known[0] is where.form and known[1].sources is looked.sources:
@@ -153,7 +153,7 @@ class Parts:
             yield RowsSource(chunk.rows, chunk.live, chunk.segment)
 
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
-        """The visible rows of a block, read; only those that satisfy the predicate if the others do not matter."""
+        """Read the visible rows of a block; only matching ones, if the kind's ranking ignores the others."""
         schema, view = self.reading.schema, self._view
         block = self.reading.state.blocks.record(task.file_id) if task.kind == "block" else None
         keys = index.all_fields(schema)

@@ -1,6 +1,6 @@
-"""What searches of one form have in common, whatever they look for: their indexes, what is read and what is shown.
+"""What searches of the same form share, whatever they look for: their indexes, the columns to read and those to show.
 
-It follows from the table's state and the snapshot alone, so it is remembered with these.
+It depends only on the table's state and the snapshot, so it is remembered together with these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCORE, SNIPPET = "_score", "_snippet"
 
 
 class Shape(NamedTuple):
-    """The indexes and their key columns, the columns to read, of which users get the first, and those of the result."""
+    """The indexes with their key columns, the columns to read (``given`` of them are returned), the result's schema."""
 
     indexes: Sequence[Coverage]
     keys: Sequence[Sequence[Field]]
@@ -48,7 +48,7 @@ def shape_of(
     *,
     snippet: bool,
 ) -> Shape:
-    """Of a search by indexes or columns of these names; ``columns``: those that users asked for."""
+    """Return the shape of a search by indexes or columns of these names; the user asked for ``columns``."""
     key = f"{reading.state.table.table_id} {names} {columns} {snippet}"
     found = known.get(key)
     if found is not None and found[0] is reading.state and found[1] == reading.snapshot:
@@ -74,7 +74,7 @@ def shape_of(
 
 
 def _fields(schema: TableSchema, columns: Sequence[str] | None, added: Sequence[str]) -> list[Field]:
-    """The columns of the table that the result has."""
+    """Return the table columns that are in the result."""
     names = schema.names
     if columns is not None:
         names = tuple(c for c in columns if c.lower() not in (ROW_ID, *added))
@@ -95,17 +95,17 @@ def _text_field(indexes: Sequence[Coverage], schema: TableSchema) -> Field:
     for coverage in indexes:
         if kind_named(coverage.index.kind).measure == SCORE:
             return coverage.index.fields(schema)[0]
-    raise ExpressionError("snippet=True shows found text: search a bm25 index with it.")
+    raise ExpressionError("snippet=True shows the text that was found: it needs a search by a bm25 index.")
 
 
 def index_for(reading: Reading, name: str, table: str) -> Coverage:
-    """The index of that name, or the one that searches the column of that name."""
+    """Return the index of that name, or the one that searches the column of that name."""
     usable = [
         c
         for c in reading.state.indexes.values()
         if not c.index.is_primary and c.index.serves(reading.snapshot, reading.schema)
     ]
-    # First those that were there at the snapshot: another one may have their name now.
+    # Indexes that existed at the snapshot come first: a newer one may have taken over the name.
     ranked = sorted(usable, key=lambda c: (c.index.begin_snapshot > reading.snapshot, -c.index.begin_snapshot))
     for coverage in ranked:
         if coverage.index.name.lower() == name.lower():

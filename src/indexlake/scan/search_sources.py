@@ -35,11 +35,11 @@ Mask = npt.NDArray[np.bool_]
 Row = dict[str, Any]
 
 Piece = tuple[slice, list[Any]]
-"""Some of the rows that were asked for, by ascending slot: which of them, and their columns."""
+"""Some of the requested rows, by ascending slot: which of them these are, and their columns."""
 
 
 class View:
-    """The table as one search sees it; ``hidden``: the committed rows that its transaction has closed."""
+    """The table as one search sees it; ``hidden`` are the committed rows that its own transaction has closed."""
 
     def __init__(self, reading: Reading, files: OpenFiles, remembered: Remembered) -> None:
         self.reading = reading
@@ -57,7 +57,7 @@ class View:
 
 
 class BlockRows:
-    """Rows of a block by their positions; they are visible."""
+    """Reads visible rows of a block by position."""
 
     def __init__(self, view: View, block: BlockRecord) -> None:
         self._files = view.files
@@ -70,7 +70,7 @@ class BlockRows:
         return [file_values(f, columns, len(positions)) for f in fields]
 
     def few_rows(self, positions: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
-        """The same as Python values by column; None: they do not tell everything."""
+        """Return rows as Python values by column; None if these would not reproduce the columns exactly."""
         by_id = self._held.by_id
         for f in fields:
             if f.field_id not in by_id:
@@ -78,7 +78,7 @@ class BlockRows:
         return self._reader().few_rows(positions, tuple([f.column for f in fields]))
 
     def numbers(self, f: Field) -> Iterator[Column | None]:
-        """The column of all rows, piece by piece; None: it has nulls or is no column of plain numbers."""
+        """Yield the column of all rows piece by piece, or None if it has nulls or no plain numbers."""
         if f.field_id not in self._held.by_id:
             yield None
             return
@@ -90,7 +90,7 @@ class BlockRows:
 
 
 class RowsSource:
-    """Rows in memory.  ``chosen``: all of them satisfy the predicate."""
+    """Rows in memory.  With ``chosen``, all of them satisfy the predicate."""
 
     def __init__(self, rows: pa.RecordBatch, live: Mask | None, segments: Any, *, chosen: bool = False) -> None:
         self._rows = rows  # columns named as in files, and the row id
@@ -103,7 +103,7 @@ class RowsSource:
         return Part(self._segments(index), self._live)
 
     def wanted(self, where: Where) -> Mask | None:
-        """The visible slots whose rows satisfy the predicate; None: all of them do."""
+        """Return a mask of the visible slots whose rows satisfy the predicate, or None if all of them do."""
         if self._chosen:
             return None
         mask = where.mask(self._rows)
@@ -122,23 +122,23 @@ class RowsSource:
         yield slice(None), [take(self._rows.column(f.column), wanted) for f in fields]
 
     def place(self, slot: int) -> tuple[RowsSource | BlockRows, int]:
-        """Who has a row, and as which of its own."""
+        """Return what holds a row, and the row's position in it."""
         return self, slot
 
     def numbers(self, f: Field, wanted: int) -> Column | None:
-        """A column by slot, where so many slots are wanted; None: it is not at hand, or not of plain numbers."""
+        """Return a numeric column in memory by slot, else None.  ``wanted``: how many slots are needed."""
         if f.column not in self._numbers:
             self._numbers[f.column] = numbers_of(self._rows.column(f.column))
         return self._numbers[f.column]
 
     def few_rows(self, slots: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
-        """Rows by column as Python values; None: they do not tell everything."""
+        """Return rows as Python values by column; None if these would not reproduce the columns exactly."""
         columns = {f.column: self._rows.column(f.column) for f in fields}
         return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots]
 
 
 class GapSource(RowsSource):
-    """Rows of a block without a segment: of those that are found, the other columns are read from the block."""
+    """Rows of a block without a segment; columns beyond those already read come from the block."""
 
     def __init__(self, view: View, block: BlockRecord, rows: pa.RecordBatch, segments: Any, *, chosen: bool) -> None:
         super().__init__(rows, None, segments, chosen=chosen)
@@ -168,7 +168,7 @@ class BlocksSource:
         self._blocks = group.blocks
         self._path = group.segment.path
         self._ids = tuple([block.data_file_id for block, _ in group.blocks])
-        self._numbers: dict[str, weakref.ref[Column]] = {}  # what is remembered may be let go
+        self._numbers: dict[str, weakref.ref[Column]] = {}  # weak, since remembered columns may be dropped
         self._segment = segment
         self._live = self._visible()
 
@@ -176,7 +176,7 @@ class BlocksSource:
         return Part(self._segment, self._live)
 
     def wanted(self, where: Where) -> Mask:
-        """The visible slots whose rows satisfy the predicate."""
+        """Return a mask of the visible slots whose rows satisfy the predicate."""
         starts = self._segment.starts
         wanted = np.zeros(starts[-1], np.bool_)
         for block, ordinal in self._blocks:
@@ -186,12 +186,12 @@ class BlocksSource:
         return wanted
 
     def _visible(self) -> Mask | None:
-        """The slots whose rows are visible; None: all of them."""
+        """Return a mask of the slots whose rows are visible, or None if all are."""
         view, starts = self._view, self._segment.starts
         state, snapshot = view.reading.state, view.reading.snapshot
         live = self._undeleted()
         for block, ordinal in self._blocks:
-            if block.max_snapshot > snapshot:  # rows of it may be younger than the snapshot
+            if block.max_snapshot > snapshot:  # some of its rows may be younger than the snapshot
                 live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
                 seen = np.zeros(block.record_count, np.bool_)
                 task = block_task(state, block, snapshot)
@@ -206,7 +206,7 @@ class BlocksSource:
         return live
 
     def _undeleted(self) -> Mask | None:
-        """Without those that the deletes at the snapshot name, and the blocks that are not visible."""
+        """Return a mask of rows in visible blocks that are not deleted at the snapshot, or None if that is all rows."""
         view, starts = self._view, self._segment.starts
         reading = view.reading
         logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)
@@ -223,7 +223,7 @@ class BlocksSource:
             if gone:
                 live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
         if reading.newest:
-            live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
+            live.flags.writeable = False  # kinds may cache what they learn about a mask that cannot change
             view.remembered.masks.put(self._path, (ids, logs, live))
         return live
 

@@ -1,8 +1,9 @@
 """Sorting more rows than memory should hold: sorted runs in a temporary file, merged as a stream.
 
-Rows are taken until they pass the budget, sorted, and written as a run, in small pieces.  To merge, pieces of all runs
-are loaded in the order of their first rows, as many as the budget allows; whatever comes before the first row of the
-next piece is in its final order.  So a row is sorted twice, little more, and equal rows stay in the order they came.
+Rows are collected until they exceed the budget, then sorted and written as a run, in small pieces.  To merge, pieces of
+all runs are loaded in the order of their first rows, as many as the budget allows; whatever sorts before the first row
+of the next piece is in its final order.  So each row is sorted little more than twice, and equal rows stay in the order
+they came.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ PIECE_BYTES = 512 << 10
 BATCH_ROWS = 65_536
 
 PLACE = "_place"
-"""Where among all rows a row came: what decides between equal ones."""
+"""The column with a row's original place among all rows, which breaks ties."""
 
 
 class SortedRuns:
-    """One sort: ``add`` all rows, then read them in order, once.  ``sort(keys, places)`` gives the order of rows."""
+    """One sort: ``add`` all rows, then read them in order, once.  ``sort(table, places)`` returns sorting indices."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], sort: Any, spill: Spill) -> None:
         self._schema = schema
@@ -37,7 +38,7 @@ class SortedRuns:
         self._bytes = 0
         self._rows = 0
         self._pieces = Spool(0, spill)
-        self._firsts: list[pa.RecordBatch] = []  # keys and place of the first row of each piece
+        self._firsts: list[pa.RecordBatch] = []  # keys and place of each piece's first row
 
     def add(self, batch: pa.RecordBatch) -> None:
         places = pa.array(np.arange(self._rows, self._rows + batch.num_rows))
@@ -61,7 +62,7 @@ class SortedRuns:
         return gather(batches, self._sort(table, table.column(PLACE)), self._stored)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows in order."""
+        """Yield all rows in order."""
         if not self._firsts:
             yield from self._shown(self._sorted(self._held) if self._held else ())
             return
@@ -87,7 +88,7 @@ class SortedRuns:
             rest = gather(loaded, left, self._stored) if len(left) else []
 
     def _divided(self, batches: list[pa.RecordBatch], following: pa.RecordBatch | None) -> tuple[pa.Array, pa.Array]:
-        """The order of the rows that come before a row, and that of the others."""
+        """Return the order of the rows that sort before ``following``, and that of the others."""
         keys = [batch.select([*self._keys, PLACE]) for batch in batches]
         table = pa.Table.from_batches([*keys, following] if following is not None else keys)
         indices = self._sort(table, table.column(PLACE))

@@ -1,6 +1,6 @@
 """Record batches kept for later: in memory while they are few, beyond a budget in a temporary file.
 
-Any batch can be read again, in any order.  The file has no name and vanishes with the spool, however that ends.
+Any batch can be read again, in any order.  The file has no name and vanishes with the spool, however the process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spool:
         self.size = 0  # of all batches
         self._file: IO[bytes] | None = None
         self._map: pa.Buffer | None = None
-        self._places: list[tuple[int, int]] = []  # where in the file a batch begins, and its length
+        self._places: list[tuple[int, int]] = []  # where in the file each batch begins, and its length
 
     def __len__(self) -> int:
         return len(self._held) or len(self._places)
@@ -49,7 +49,7 @@ class Spool:
         self._write(batch)
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        # A stream of its own for each batch: the dictionaries of a column may differ from one to the next.
+        # Each batch gets its own stream, because a column's dictionaries may differ between batches.
         assert self._file is not None
         with self._spill.writing():
             begin = self._file.tell()
@@ -67,7 +67,7 @@ class Spool:
             return reader.read_next_batch()
 
     def mapped(self, number: int) -> pa.RecordBatch:
-        """The same, left in the file: only what is looked at of it is read.  Nothing may be added any more."""
+        """Return the batch mapped from the file, reading only what is used.  Nothing may be added afterwards."""
         if self._file is None:
             return self._held[number]
         if self._map is None:
@@ -78,5 +78,5 @@ class Spool:
 
     def __del__(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what could not be written need not be
+            with suppress(OSError):  # a failed write does not matter any more
                 self._file.close()

@@ -1,4 +1,4 @@
-"""The columns of a table to be made: what users give, checked by name, becomes fields."""
+"""The columns of a table to be created: turns what users give, checked by name, into fields."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from indexlake.types import Codec, SqlValue, check_supported, codec_for
 from indexlake.types.names import as_type, is_type
 
 DEFAULT_BYTES = 16 << 10
-"""What a default may take: a whole batch of rows may have it."""
+"""The largest default allowed, as every row of a batch may have it."""
 
 
 def as_schema(given: Any) -> pa.Schema | None:
-    """A schema, if that is what is given: an Arrow schema, or a dict of column names and types or their names.
+    """Return a schema if one is given: an Arrow schema, or a dict of column names and types or names of types.
 
-    A dict that names no value but strings is one, too: a misspelt type must not become a row.
+    A dict whose values are all strings is taken for a schema as well: a misspelt type must not become a row.
     """
     if isinstance(given, pa.Schema):
         return given
@@ -49,7 +49,7 @@ def _shown(value: Any) -> str:
 
 
 def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
-    """Refuse schemas that no table can have, naming the column that is wrong.  ``old`` ones stay as they are."""
+    """Refuse schemas that no table can have, naming the column at fault.  ``old`` columns exist already."""
     if len(schema) == 0:
         raise SchemaError("A table needs at least one column.")
     seen: dict[str, str] = {}
@@ -71,7 +71,7 @@ def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
 
 
 def check_primary_key(schema: pa.Schema, primary_key: Sequence[str]) -> list[str]:
-    """The key's columns as the schema spells them."""
+    """Return the key's columns as the schema spells them."""
     names = {name.lower(): name for name in schema.names}
     key: list[str] = []
     for wanted in primary_key:
@@ -97,7 +97,7 @@ def encode_default(field_name: str, codec: Codec, value: Any) -> SqlValue:
         raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from None
     if isinstance(encoded, bytes) and len(encoded) > DEFAULT_BYTES:
         raise SchemaError(
-            f"The default of column {field_name!r} takes {len(encoded):,} bytes, and {DEFAULT_BYTES:,} is the most. "
+            f"The default of column {field_name!r} takes {len(encoded):,} bytes; the limit is {DEFAULT_BYTES:,}. "
             "Give such values with the rows.",
             column=field_name,
         )
@@ -115,7 +115,7 @@ def default_from_text(text: str | None) -> SqlValue:
 def new_fields(
     schema: pa.Schema, primary_key: str | Sequence[str] | None, defaults: Mapping[str, Any]
 ) -> tuple[list[Field], list[int]]:
-    """The checked columns of a table to be made, and which of them are its key."""
+    """Return the checked columns of a table to be created, and the positions of its key columns."""
     check_columns(schema)
     if not isinstance(primary_key, str | list | tuple | None):
         raise SchemaError(f"primary_key is a column name or a list of them, not {primary_key!r}.")

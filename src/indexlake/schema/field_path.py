@@ -1,8 +1,8 @@
 """Paths to fields inside nested columns: how they are written, found in a type, and applied to types and arrays.
 
-A path is text with dots, ``"address.zip"``, or a sequence of names.  A list is entered by ``element``, the values of
-a map by ``value``: ``"items.element.price"``.  A name that holds a dot stands in double quotes or in a sequence of its
-own: ``'"a.b"'`` or ``("a.b",)``.  A *place* is a path resolved in a type: the child to take at each level.
+A path is text with dots, ``"address.zip"``, or a sequence of names.  A list is entered by ``element``, the values of a
+map by ``value``: ``"items.element.price"``.  A name that contains a dot is written in double quotes or as an item of a
+sequence: ``'"a.b"'`` or ``("a.b",)``.  A *place* is a path resolved in a type: the child to take at each level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
 
 
 def parse(path: Path) -> tuple[str, ...]:
-    """The names of a path; at least one."""
+    """Return the names of a path; at least one."""
     if isinstance(path, str):
         return _parsed(path)
     names = tuple(path) if isinstance(path, Sequence) else ()
@@ -60,12 +60,12 @@ def _wrong(path: object) -> SchemaError:
 
 
 def shown(names: Sequence[str]) -> str:
-    """The path as a person would write it."""
+    """Return the path as a person would write it."""
     return ".".join('"' + name.replace('"', '""') + '"' if re.search(r'[."]', name) else name for name in names)
 
 
 def find(type: pa.DataType, names: Sequence[str], column: str) -> Place:
-    """The place of a field inside a column's type; an error says which name is wrong and what there is."""
+    """Return the place of a field inside a column's type; an error says which name is wrong and what there is."""
     place: list[int] = []
     inside = [column]
     for name in names:
@@ -114,7 +114,7 @@ def type_at(type: pa.DataType, place: Place) -> pa.DataType:
 
 
 def with_type_at(type: pa.DataType, place: Place, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with another one at a place; names, nullability and metadata around it stay."""
+    """Return the type with the type at a place changed; names, nullability and metadata around it stay."""
     if not place:
         return change(type)
     parts, index = parts_of(type), place[0]
@@ -123,7 +123,7 @@ def with_type_at(type: pa.DataType, place: Place, change: Callable[[pa.DataType]
 
 
 def with_array_at(array: Any, type: pa.DataType, place: Place, change: Callable[[Any], Any]) -> Any:
-    """The array, as ``type``, with its values at a place changed; everything around them stays to the bit."""
+    """Return the array, as ``type``, with its values at a place changed; everything around them stays bit for bit."""
     if not place:
         return change(array)
     t, index, mask = pa.types, place[0], null_mask(array)

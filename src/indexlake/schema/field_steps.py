@@ -1,8 +1,8 @@
-"""Steps: how the values of a column become those of the column that took its place.
+"""Steps: how the values of a column become those of the column that replaced it.
 
-A column that changes in what it holds is not rewritten.  The new column records the steps that lead to it from the
-old one, and values that are older than it are read from the old one through them.  A step works on types and on Arrow
-arrays; it is stored in the catalog as text and means the same for ever.
+When a column changes in what it holds, it is not rewritten.  The new column records the steps that lead to it from the
+old one, and older values are read from the old column through them.  A step works on types and on Arrow arrays; it is
+stored in the catalog as text and keeps its meaning forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from indexlake.types import SqlValue, codec_for, type_from_text, type_to_text
 
 @dataclass(frozen=True, slots=True)
 class Widen:
-    """The values at a place get a wider type."""
+    """Gives the values at a place a wider type."""
 
     place: Place
     type: pa.DataType
@@ -38,17 +38,17 @@ class Widen:
 
 
 class _OfStruct(ABC):
-    """The struct at a place gets other fields."""
+    """Gives the struct at a place other fields."""
 
     __slots__ = ()
     place: Place
 
     @abstractmethod
     def _struct(self, fields: list[pa.Field]) -> list[pa.Field]:
-        """The fields afterwards."""
+        """Return the fields afterwards."""
 
     def _columns(self, columns: list[Any], count: int) -> list[Any]:
-        """Their values in ``count`` structs."""
+        """Return the fields' values in ``count`` structs."""
         return columns
 
     def type_after(self, type: pa.DataType) -> pa.DataType:
@@ -64,7 +64,7 @@ class _OfStruct(ABC):
 
 @dataclass(frozen=True, slots=True)
 class AddField(_OfStruct):
-    """The struct at a place gets one more field, at its end; what was there before takes the default."""
+    """Adds a field at the end of the struct at a place; existing values get the default."""
 
     place: Place
     name: str
@@ -81,7 +81,7 @@ class AddField(_OfStruct):
 
 @dataclass(frozen=True, slots=True)
 class DropField(_OfStruct):
-    """The struct at a place loses a field."""
+    """Removes a field from the struct at a place."""
 
     place: Place
     index: int
@@ -95,7 +95,7 @@ class DropField(_OfStruct):
 
 @dataclass(frozen=True, slots=True)
 class RenameField(_OfStruct):
-    """A field of the struct at a place gets another name."""
+    """Renames a field of the struct at a place."""
 
     place: Place
     index: int
@@ -137,7 +137,7 @@ def _from_json(do: str, place: list[int], **record: Any) -> Step:
 
 
 def value_to_json(value: SqlValue) -> int | str | None:
-    """An encoded value in JSON: bytes in base64."""
+    """Return an encoded value for JSON, with bytes in base64."""
     return value if value is None or isinstance(value, int) else base64.b64encode(value).decode()
 
 
@@ -146,7 +146,7 @@ def value_from_json(value: int | str | None) -> SqlValue:
 
 
 def repeated(type: pa.DataType, value: SqlValue, count: int) -> Any:
-    """One encoded value, ``count`` times, as an array of the type."""
+    """Return an array of the type with one encoded value repeated ``count`` times."""
     codec = codec_for(type)
     if pa.types.is_dictionary(type) or pa.types.is_nested(type):
         return codec.decode([value] * count)

@@ -1,7 +1,7 @@
-"""Given values fitted to the columns of a table: exactly, or an error that names the column.
+"""Fits given values to the columns of a table: exactly, or with an error that names the column.
 
-Arrow columns are brought to a column's type only where no value changes; encoded tuples are what the hot store and the
-write-set hold of a row.
+Arrow columns are converted to a column's type only if no value changes.  Encoded tuples are the form of rows in the hot
+store and the write-set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = tuple[SqlValue, ...]
 
 
 def fit(array: pa.Array, f: Field) -> pa.Array:
-    """The array in the field's type, if nothing is lost by it."""
+    """Return the array in the field's type, if no information is lost."""
     if array.type == f.type:
         return array
     if pt.is_nested(array.type):
@@ -51,7 +51,7 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
 
 
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Arrow's checked cast, which does not look at floats that a narrower type has no room for."""
+    """Apply Arrow's checked cast, and also check that floats do not overflow a narrower type."""
     cast = checked_cast(array, type)
     if overflows(array, cast):
         raise pa.ArrowInvalid("a number is outside the range of the type")
@@ -59,7 +59,7 @@ def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def overflows(wide: pa.Array, narrow: pa.Array) -> bool:
-    """Whether a finite float became an infinite one, at any depth."""
+    """Return whether a finite float became infinite, at any depth."""
     source, target = wide.type, narrow.type
     if pt.is_floating(source) and pt.is_floating(target) and target.bit_width < source.bit_width:
         infinite = pc.is_inf(narrow.cast(pa.float64()))
@@ -76,7 +76,7 @@ def overflows(wide: pa.Array, narrow: pa.Array) -> bool:
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
-    """The values of a dictionary array; Arrow takes from views only when they are not in a dictionary."""
+    """Return the values of a dictionary array; Arrow can take from views, but not inside a dictionary."""
     values = array.dictionary
     if values.type in (pa.string_view(), pa.binary_view()):
         values = values.cast(pa.large_string() if values.type == pa.string_view() else pa.large_binary())
@@ -84,7 +84,7 @@ def _decoded(array: pa.DictionaryArray) -> pa.Array:
 
 
 def _lost_field(source: pa.DataType, target: pa.DataType) -> str | None:
-    """A field inside the source that the target lacks: a cast would drop it without a word."""
+    """Return a field inside the source that the target lacks, if any: a cast would drop it silently."""
     if not pt.is_nested(source) or not pt.is_nested(target):
         return None
     if not pt.is_struct(source):
@@ -109,7 +109,7 @@ _FAMILIES = (
 
 
 def _castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a checked cast keeps the meaning: within a family, or from integers to wider numbers."""
+    """Return whether a checked cast keeps the meaning: within a family, or from integers to wider numbers."""
     if pt.is_null(source):
         return True
     if pt.is_dictionary(source):
@@ -129,7 +129,7 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _parts(source: pa.DataType, target: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
-    """The types inside two nested types that are to become each other; Arrow finds fields of structs by name."""
+    """Return the pairs of types inside two nested types; struct fields are matched by name, as Arrow does."""
     if pt.is_struct(source) and pt.is_struct(target):
         own = {f.name: f.type for f in source}
         return [(own[f.name], f.type) for f in target if f.name in own]
@@ -147,12 +147,12 @@ def _advice(source: pa.DataType, target: pa.DataType) -> str:
 
 
 def repeated(f: Field, value: SqlValue, count: int) -> pa.Array:
-    """One encoded value, ``count`` times."""
+    """Return an array of one encoded value, ``count`` times."""
     return field_steps.repeated(f.type, value, count)
 
 
 def encode_batch(batch: pa.RecordBatch, schema: TableSchema) -> list[Values]:
-    """Rows of an exact batch as encoded tuples."""
+    """Return the rows of a batch of exactly the right types as encoded tuples."""
     columns = [f.codec.encode(batch.column(f.name)) for f in schema.fields]
     return list(zip(*columns, strict=True))
 

@@ -1,8 +1,8 @@
 """Where the values of a column come from in row versions and files that are older than the column.
 
-They take the value of the field whose place the column took, through the recorded steps; and so on back along the
-line.  A column that took nobody's place has its default there.  In a version or a file that is not older than the
-column, the value is its own, also where it is null.
+They are taken from the field that the column replaced, through the recorded steps, and so on back along the line.  A
+column that replaced no other has its default there.  In a version or file that is not older than the column, the value
+is the column's own, even if it is null.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEVER = 1 << 63
 
 
 def line(f: Field) -> Iterable[Field]:
-    """The field and those before it that hold its older values, nearest first."""
+    """Yield the field and those before it that hold its older values, nearest first."""
     found: Field | None = f
     while found is not None:
         yield found
@@ -41,7 +41,7 @@ class HeldColumns:
 
     def __init__(self, fields: Iterable[Field]) -> None:
         self.fields = tuple(fields)
-        self.direct = not any(f.since for f in self.fields)  # each is read from the column that it has now
+        self.direct = not any(f.since for f in self.fields)  # whether each field is read from its current column
         self._all_held_from = max((f.since for f in self.fields), default=0)
         names = [f.column for f in self.fields]
         if not self.direct:
@@ -50,7 +50,7 @@ class HeldColumns:
         self._place = {name: n for n, name in enumerate(self.columns)}
 
     def only(self, fields: Iterable[Field]) -> HeldColumns:
-        """The same columns, and some of the fields that are read from them."""
+        """Return the same columns, but for only some of the fields."""
         some = copy(self)
         some.fields = tuple(fields)
         if some.fields != self.fields:
@@ -58,7 +58,7 @@ class HeldColumns:
         return some
 
     def values(self, begins: Sequence[int], columns: Sequence[Column]) -> Sequence[Column]:
-        """The encoded values of each field, from those of ``columns`` and the snapshots in which the rows began."""
+        """Return the encoded values of each field, given ``columns`` and the snapshots in which the rows began."""
         if self.direct:
             return columns
         if min(begins) >= self._all_held_from:
@@ -66,7 +66,7 @@ class HeldColumns:
         return [_values(f, begins, lambda g: columns[self._place[g.column]]) for f in self.fields]
 
     def row(self, begin: int, values: Sequence[SqlValue]) -> tuple[SqlValue, ...]:
-        """The encoded values of one row."""
+        """Return the encoded values of one row."""
         if self.direct or begin >= self._all_held_from:
             return tuple(values[: len(self.fields)])
         return tuple(column[0] for column in self.values([begin], [[value] for value in values]))
@@ -98,7 +98,7 @@ def _picked(column: Column, places: Sequence[int]) -> Column:
 
 
 def held_by(f: Field, file: Container[int]) -> Field | None:
-    """The nearest field of the line that a file holds; ``file``: the ids of its fields."""
+    """Return the nearest field of the line that a file holds; ``file``: the ids of its fields."""
     for g in line(f):
         if g.field_id in file:
             return g
@@ -106,13 +106,13 @@ def held_by(f: Field, file: Container[int]) -> Field | None:
 
 
 def file_columns(fields: Iterable[Field], file: Container[int]) -> list[str]:
-    """The columns of a file that the fields are read from."""
+    """Return the columns of a file from which the fields are read."""
     found = (held_by(f, file) for f in fields)
     return list(dict.fromkeys(g.column for g in found if g is not None))
 
 
 def older_tests(f: Field, op: str, values: tuple[Any, ...]) -> list[tuple[Field, tuple[Any, ...]]]:
-    """The earlier fields of a line on which a test of a column means the same, with the values to test for."""
+    """Return the earlier fields on which a test of a column means the same, with the values to test for."""
     found: list[tuple[Field, tuple[Any, ...]]] = []
     while f.source is not None:
         if op not in ("is null", "is not null"):
@@ -127,18 +127,18 @@ def older_tests(f: Field, op: str, values: tuple[Any, ...]) -> list[tuple[Field,
 
 
 def _narrowed(f: Field, value: Any) -> Any:
-    """The same value in the type that a column had before it was widened; None: there is none, or it is not known."""
+    """Return the value in the type before a column was widened; None if there is none, or it is not known."""
     try:
         if pa.types.is_integer(f.type) and isinstance(value, Decimal | float) and value.as_integer_ratio()[1] == 1:
             value = int(value)
         same = f.codec.decode_one(f.codec.encode_one(value))
-    except (ConstraintError, ValueError, OverflowError):  # also NaN and infinities, which are no fractions
+    except (ConstraintError, ValueError, OverflowError):  # also NaN and infinities, which are not fractions
         return None
     return value if type(same) is type(value) and same == value else None
 
 
 def file_values(f: Field, columns: Mapping[str, Any], count: int) -> Any:
-    """The values of a field in ``count`` rows of a file, of which ``columns`` are those of ``file_columns``."""
+    """Return the values of a field in ``count`` rows of a file, given the columns named by ``file_columns``."""
     held = columns.get(f.column)
     if held is not None:
         return held
@@ -148,7 +148,7 @@ def file_values(f: Field, columns: Mapping[str, Any], count: int) -> Any:
 
 
 def file_value(f: Field, row: Mapping[str, Any]) -> Any:
-    """The same for one row of Python values."""
+    """Return the value of a field in one row of Python values."""
     if f.column in row:
         return row[f.column]
     if f.source is None:

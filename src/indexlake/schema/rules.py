@@ -1,6 +1,6 @@
-"""What a table computes of its rows and demands of them, as values: SQL in which columns are known by their numbers.
+"""What a table computes from its rows and requires of them, as values: SQL with columns given by number.
 
-A column is named by the oldest field of its line, so that a rule stays with it whatever becomes of the column.
+A column is identified by the oldest field of its line, so that a rule stays with it whatever happens to the column.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """SQL text in pieces, with the columns between them as numbers."""
+    """SQL text in pieces, with the numbers of columns between them."""
 
     parts: tuple[str | int, ...]
 
@@ -38,7 +38,7 @@ class Template:
 class Check:
     """A condition that is not false for any row, from one snapshot to another.
 
-    It holds for every row that is written since it began; for all rows since it was ``validated``.
+    It holds for every row written since it began, and for all rows once it has been ``validated``.
     """
 
     check_id: int

@@ -1,8 +1,8 @@
 """Table schemas: columns with field ids, defaults and a primary key.
 
-A column is named ``f<field_id>`` in the hot store and in files, so its user-facing name is metadata only.  A
-rename is another record of the same field; a column that changes in what it holds is another field, which knows the
-one whose place it took.  Schemas are immutable; ``SchemaHistory.at(snapshot)`` gives the columns that existed then.
+A column is named ``f<field_id>`` in the hot store and in files, so its user-facing name is metadata only.  A rename is
+another record of the same field; a column that changes in what it holds is another field, which knows the one it
+replaced.  Schemas are immutable; ``SchemaHistory.at(snapshot)`` returns the columns that existed then.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ VERSION = "_indexlake_snapshot"
 END = "_indexlake_end"
 RESERVED_PREFIX = "_indexlake_"
 COMMENT = b"comment"
-"""The metadata of a column that says what it is about."""
+"""The metadata key for a column's comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column, from one snapshot to another.
 
-    ``default`` is the encoded value that rows take which do not name the column, unless there is a ``default_sql``.
-    Row versions and files older than ``since`` do not hold the column: they take the value of its ``source`` through
+    ``default`` is the encoded value for rows that do not name the column, unless there is a ``default_sql``.  Row
+    versions and files older than ``since`` do not hold the column: they take the value of its ``source`` through
     ``steps``, or ``older``.
     """
 
@@ -47,18 +47,18 @@ class Field:
     nullable: bool
     default: SqlValue = None
     metadata: Mapping[bytes, bytes] | None = field(default=None, hash=False)
-    begin_snapshot: int = 0  # of this name
+    begin_snapshot: int = 0  # the first snapshot with this name
     end_snapshot: int | None = None
     position: int = 0  # in the order of the table's columns
-    since: int = 0  # the snapshot that added the column; 0: it is as old as the table
+    since: int = 0  # the snapshot that added the column; 0: as old as the table
     source: Field | None = None
     steps: tuple[Step, ...] = ()
-    released: bool = False  # the hot store need not have the column any more
-    default_sql: str | None = None  # what new rows take in place of the default
-    generated: Template | None = None  # how every row's value is computed
-    held_null: bool = False  # it could be null before: older versions of rows may be
-    initial: tuple[SqlValue] | None = None  # what rows take that are older than the column, if not the default
-    sequences: Any = field(default=None, compare=False, repr=False)  # who gives the numbers that the default asks for
+    released: bool = False  # whether the hot store no longer needs the column
+    default_sql: str | None = None  # computes the value for new rows instead of the default
+    generated: Template | None = None  # computes every row's value
+    held_null: bool = False  # whether it was nullable before, so that older row versions may be null
+    initial: tuple[SqlValue] | None = None  # the value for rows older than the column, if not the default
+    sequences: Any = field(default=None, compare=False, repr=False)  # provides the numbers that the default asks for
 
     @property
     def column(self) -> str:
@@ -78,19 +78,19 @@ class Field:
 
     @property
     def older(self) -> SqlValue:
-        """What rows have that are older than the column."""
+        """The value of rows that are older than the column."""
         return self.default if self.initial is None else self.initial[0]
 
     @property
     def default_value(self) -> Any:
-        """The default as a Python value, or as an Arrow scalar where Python has no such value."""
+        """The default as a Python value, or as an Arrow scalar if Python cannot represent it."""
         try:
             return self.codec.decode_one(self.default)
         except ConstraintError:
             return self.codec.decode([self.default])[0]
 
     def derived(self, array: Any) -> Any:
-        """Values of this column, made from those of its source."""
+        """Return values of this column, made from those of its source."""
         for step in self.steps:
             array = step.apply(array)
         return array
@@ -132,7 +132,7 @@ class TableSchema:
 
     @cached_property
     def by_root(self) -> dict[int, Field]:
-        """The columns by the oldest field of their line, which stays the same whatever becomes of a column."""
+        """The columns by the oldest field of their line, which stays the same whatever happens to a column."""
         return {[g.field_id for g in line(f)][-1]: f for f in self.fields}
 
     @cached_property
@@ -142,34 +142,34 @@ class TableSchema:
 
     @cached_property
     def has_rules(self) -> bool:
-        """Whether something is computed of rows, or demanded of them, besides their types."""
+        """Whether there are checks or generated columns."""
         return bool(self.checks) or any(f.generated is not None for f in self.fields)
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """What users see."""
+        """The schema that users see."""
         return pa.schema([f.arrow() for f in self.fields])
 
     @cached_property
     def arrow_with_row_id(self) -> pa.Schema:
-        """What predicates may name."""
+        """The columns that predicates may name."""
         return self.arrow.append(pa.field(ROW_ID, pa.int64(), False))
 
     @cached_property
     def sql_arrow(self) -> pa.Schema:
-        """What conditions of SQL may name that we compute: not what is another type there than it is here."""
+        """The columns that our own SQL conditions may name: not those that have another type in SQL."""
         return pa.schema([f for f in self.arrow_with_row_id if cast_type(f) is None])
 
     @cached_property
     def file(self) -> pa.Schema:
-        """What a data block holds."""
+        """The schema of a data block."""
         hidden = [pa.field(ROW_ID, pa.int64(), False), pa.field(VERSION, pa.int64(), True)]
         held = [f.arrow(f.column).with_nullable(f.nullable or f.held_null) for f in self.fields]
         return pa.schema(held + hidden)
 
     @cached_property
     def history_file(self) -> pa.Schema:
-        """What a history block holds."""
+        """The schema of a history block."""
         return self.file.append(pa.field(END, pa.int64(), False))
 
     @cached_property
@@ -182,7 +182,7 @@ class TableSchema:
 
     @cached_property
     def column_of(self) -> dict[str, str]:
-        """User-facing name to file column, the row id included."""
+        """User-facing name to file column, including the row id."""
         return {f.name: f.column for f in self.fields} | {ROW_ID: ROW_ID}
 
     @cached_property
@@ -191,7 +191,7 @@ class TableSchema:
 
     @cached_property
     def decoders(self) -> tuple[tuple[str, Callable[[SqlValue], Any]], ...]:
-        """How the encoded values of a row become Python's, by the name of the column."""
+        """The decoder of each column's encoded values, with the column's name."""
         return tuple((f.name, f.codec.decode_one) for f in self.fields)
 
     @cached_property
@@ -200,12 +200,12 @@ class TableSchema:
 
     @cached_property
     def column_since(self) -> dict[str, int]:
-        """The columns that rows begun before some snapshot do not hold, with that snapshot."""
+        """For columns added later, the snapshot before which rows do not hold them."""
         return {f.column: f.since for f in self.fields if f.since}
 
     @cached_property
     def held(self) -> HeldColumns:
-        """How all columns are read from hot rows, older ones included."""
+        """How all columns are read from hot rows, including older ones."""
         return HeldColumns(self.fields)
 
     @cached_property
@@ -226,7 +226,7 @@ class TableSchema:
 
     @cached_property
     def key_places(self) -> tuple[int, ...]:
-        """Where the key columns stand in a row tuple."""
+        """The positions of the key columns in a row tuple."""
         place = {f.field_id: i for i, f in enumerate(self.fields)}
         return tuple(place[i] for i in self.primary_key)
 
@@ -236,16 +236,16 @@ class TableSchema:
 
     @cached_property
     def plain_names(self) -> frozenset[str]:
-        """The columns whose values Python holds exactly as Arrow does."""
+        """The columns whose values Python represents exactly."""
         return frozenset(f.name for f in self.fields if _is_plain(f.type))
 
     @cached_property
     def place_of(self) -> dict[str, int]:
-        """Where a column stands in a row tuple."""
+        """The position of each column in a row tuple."""
         return {f.name: i for i, f in enumerate(self.fields)}
 
     def field(self, name: str) -> Field:
-        """The column of that name, in any case; an error that suggests the closest one otherwise."""
+        """Return the column with that name, in any case; otherwise raise an error that suggests the closest one."""
         found = self.by_name.get(name.lower()) if isinstance(name, str) else None
         if found is None:
             raise unknown_column(name, self.names)
@@ -256,7 +256,7 @@ class TableSchema:
 
 
 class SchemaHistory:
-    """Every field record that a table ever had.  The schema of a snapshot is made once."""
+    """Every field record that a table ever had.  The schema of each snapshot is built only once."""
 
     def __init__(
         self,
@@ -283,11 +283,11 @@ class SchemaHistory:
 
     @cached_property
     def asks_sequences(self) -> bool:
-        """Whether a default needs numbers, and nobody is known who gives them."""
+        """Whether a default needs sequence numbers but has no source for them yet."""
         return any(f.default_sql is not None and "nextval" in f.default_sql and not f.sequences for f in self.fields)
 
     def asking(self, sequences: Any) -> SchemaHistory:
-        """The same schemas, whose defaults get their numbers here."""
+        """Return the same schemas, with defaults that take their numbers from ``sequences``."""
         fields = [
             replace(f, sequences=sequences) if f.default_sql is not None and "nextval" in f.default_sql else f
             for f in self.fields
@@ -298,19 +298,19 @@ class SchemaHistory:
         return self._schema(bisect_right(self._changes, snapshot))
 
     def since(self, snapshot: int) -> list[TableSchema]:
-        """The schemas of a snapshot and of all that follow, in order."""
+        """Return the schemas of a snapshot and of all later ones, in order."""
         return [self._schema(n) for n in range(bisect_right(self._changes, snapshot), len(self._changes) + 1)]
 
     def _schema(self, number: int) -> TableSchema:
-        """The columns after so many changes."""
+        """Return the columns after this many changes."""
         found = self._schemas.get(number)
         if found is None:
             at = self._changes[number - 1] if number else -1
 
-            def there(dated: Field | Check) -> bool:
+            def exists(dated: Field | Check) -> bool:
                 return dated.begin_snapshot <= at and (dated.end_snapshot is None or dated.end_snapshot > at)
 
-            fields, checks = list(filter(there, self.fields)), list(filter(there, self.checks))
+            fields, checks = list(filter(exists, self.fields)), list(filter(exists, self.checks))
             found = self._schemas[number] = TableSchema(fields, self.primary_key, checks, self._table_name)
         return found
 

@@ -1,6 +1,6 @@
-"""Widening: which type a column may be given so that it holds every value it held, and the conversion to it.
+"""Widening: which type a column may be changed to so that it holds every value it held, and the conversion to it.
 
-Only exact conversions are known.  Some types are wider in resolution and narrower in range (``timestamp[us]`` to
+Only exact conversions are allowed.  Some types are wider in resolution but narrower in range (``timestamp[us]`` to
 ``timestamp[ns]``); ``limits`` says which values fit, and the commit that widens such a column checks them.
 """
 
@@ -16,13 +16,13 @@ from indexlake.types.convert import checked_cast, convert
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
-_EXACT_BITS = {16: 11, 32: 24, 64: 53}  # integers that a float of so many bits holds exactly
+_EXACT_BITS = {16: 11, 32: 24, 64: 53}  # integers up to this many bits are exact in a float of this width
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_INFINITE_DAY = (1 << 31) - 1  # what SQL takes for infinity would be a day like any other as a timestamp
+_INFINITE_DAY = (1 << 31) - 1  # SQL's infinity, which would become an ordinary day as a timestamp
 
 
 def check_widening(column: str, old: pa.DataType, new: Any) -> None:
-    """Refuse what is no widening, saying what would be one."""
+    """Refuse a change that is not a widening, saying which ones are possible."""
     check_supported(new, column)
     if old == new:
         raise SchemaError(f"Column {column!r} is already of type {old}.", column=column)
@@ -35,14 +35,14 @@ def check_widening(column: str, old: pa.DataType, new: Any) -> None:
 
 
 def widened(array: Any, type: pa.DataType) -> Any:
-    """The array as the wider type."""
+    """Return the array in the wider type."""
     if pa.types.is_dictionary(array.type):
         return convert(array, type)
     return checked_cast(array, type)
 
 
 def limits(old: pa.DataType, new: pa.DataType) -> tuple[int, int] | None:
-    """The least and the greatest old value, as the integer that it is, that the new type holds; None: all."""
+    """Return the least and greatest old value, as stored integers, that the new type can hold; None: all fit."""
     t = pa.types
     if t.is_date32(old) and t.is_timestamp(new):
         factor = _DAY * _UNITS[new.unit]

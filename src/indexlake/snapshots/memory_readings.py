@@ -1,8 +1,8 @@
-"""Readings of a lake whose hot rows are in this process's memory: without a catalog transaction if none is needed.
+"""Readings of a lake whose hot rows are in this process's memory, without a catalog transaction unless one is needed.
 
-The cached state stays correct until a commit of the catalog, or until a commit of the log deletes rows from its
-blocks; the latter is added here when it becomes visible.  If the cached state is older than that, the catalog is read,
-after it has been told of everything.
+The cached state stays correct until a commit of the catalog, or until a commit of the log deletes rows from its blocks;
+the latter is added here when it becomes visible. If the cached state is too old, the catalog is read, after it has been
+told of all commits.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class MemoryReadings(Readings):
     def token_result(self, token: str) -> dict[str, Any] | None:
         found = self._store.token(token)
         if found is None:
-            with self._store.catalog.read() as r:  # what it was not told of is known here
+            with self._store.catalog.read() as r:  # the catalog also knows tokens that are no longer in memory
                 found = commits.token_result(r, token)
         return found
 
     def _known(self, table_id: int) -> TableState | None:
-        """The table's state as of now, if it is known without the catalog; its number may be behind."""
+        """Return a cached state that is still correct, or None; its ``at`` may be behind the newest snapshot."""
         store, state = self._store, self.states.get(table_id)
         if state is None or state.at < store.layout or state.at < store.marked.get(table_id, 0):
             return None
         return state
 
     def at_hand(self, table_id: int) -> TableState | None:
-        """The table's state as of now, if it is known without the catalog."""
-        visible = self._store.visible  # before the state: what is visible was added to it before
+        """Return the table's newest state if it is known without the catalog, otherwise None."""
+        visible = self._store.visible  # read before the state, which already contains whatever is visible
         state = self._known(table_id)
         if state is not None and state.at < visible:
             state = state.still_at(visible)
@@ -59,11 +59,11 @@ class MemoryReadings(Readings):
         return state
 
     def newest_state(self, table_id: int) -> TableState:
-        """For whoever has the turn of the sequencer.  Its number may be behind, what it holds is not."""
+        """Return the newest state, for a caller that has the sequencer's turn; only its ``at`` may be behind."""
         return self._known(table_id) or self.latest(table_id)
 
     def newest_head(self, table_id: int) -> Head:
-        """The same as the catalog would tell it, but for the newest commit: the sequencer knows that."""
+        """Return the table's head as the catalog would, except for the newest commit, which the sequencer knows."""
         state = self.newest_state(table_id)
         known, head = self._heads.get(table_id, (None, None))
         if head is None or known is None or known.table is not state.table or known.blocks is not state.blocks:
@@ -76,11 +76,15 @@ class MemoryReadings(Readings):
         return head
 
     def publish(self, done: Sequence[Commit]) -> None:
-        """The commits are durable: make them visible, and add deleted rows of blocks to states that had all before.
+        """Make durable commits visible, and add the rows they deleted from blocks to cached states.
 
-        Until their deletes are here the states are too old to be used.
+        Until then, those states count as too old to be used. States that were out of date before are left alone.
         """
-        deleting = [(c.number, i, each.deleted) for c in done for i, each in c.tables.items() if each.deleted]
+        deleting = []
+        for commit in done:
+            for table_id, change in commit.tables.items():
+                if change.deleted:
+                    deleting.append((commit.number, table_id, change.deleted))
         marked = dict(self._store.marked) if deleting else {}
         self._store.published(done)
         for number, table_id, deleted in deleting:
@@ -97,7 +101,7 @@ _NONE = DeleteLog()
 
 
 class _OpenReading(OpenReading):
-    """A reader of the store, and a read transaction of the catalog that begins when it is first used."""
+    """A reader of the store, with a catalog transaction that begins on first use."""
 
     __slots__ = ("_store", "at")
 
@@ -106,7 +110,7 @@ class _OpenReading(OpenReading):
         store: MemoryStore = readings._store
         begun: Any = None
         self._store, self._transaction, self.at = store, begun, -1
-        store.readers.add(self)  # before the state is chosen: what it does not have in blocks stays here
+        store.readers.add(self)  # before choosing the state, so that versions missing from its blocks stay in memory
         try:
             state = readings.at_hand(self._table_id)
             if state is not None:

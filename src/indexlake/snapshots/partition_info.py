@@ -1,4 +1,4 @@
-"""What is known about a clustered table's partitions from the catalog alone: no file is opened."""
+"""What the catalog alone tells about a clustered table's partitions, without opening a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BAR = 16
 class PartitionInfo:
     """One partition: its keys, from ``begin_key`` up to but not including ``end_key`` (None: no bound), and its files.
 
-    Keys of several columns are tuples.  Deleted rows count in ``deleted_rows``, and also in the rows of the files that
+    Keys of several columns are tuples. Deleted rows count in ``deleted_rows``, and also in the rows of the files that
     still contain them.
     """
 
@@ -100,13 +100,13 @@ class ClusteredStats:
 
 
 def partitions(reading: Reading) -> Partitions:
-    """The ranges at a snapshot, with the files that its readers read.
+    """Return the partitions at a snapshot, with the files that a reader of it uses.
 
-    A file may have been written later, for a range that did not exist then: it counts where its first key belongs.
+    A file may have been written later for a range that did not exist then; it is listed where its first key belongs.
     """
     state, snapshot = reading.state, reading.snapshot
-    there = None if state.ranges is None else state.ranges.at(snapshot)
-    if state.ranges is None or there is None or not there.live:
+    ranges = None if state.ranges is None else state.ranges.at(snapshot)
+    if state.ranges is None or ranges is None or not ranges.live:
         name = state.table.full_name
         if state.ranges is not None:
             raise SchemaError(f"Table {name!r} was a heap at snapshot {snapshot}: it had no partitions then.")
@@ -114,12 +114,12 @@ def partitions(reading: Reading) -> Partitions:
     blocks: dict[int, list[BlockRecord]] = defaultdict(list)
     for block, seen in zip(state.blocks.records, state.blocks.visible_at(snapshot), strict=True):
         if seen and block.partition_id is not None:
-            blocks[partition_of(block, there)].append(block)
-    return Partitions(_info(p, blocks[p.partition_id], state, reading.schema, snapshot) for p in there.live)
+            blocks[partition_of(block, ranges)].append(block)
+    return Partitions(_info(p, blocks[p.partition_id], state, reading.schema, snapshot) for p in ranges.live)
 
 
 def how_to_cluster(state: TableState) -> str:
-    """What to do about a heap that should be clustered."""
+    """Return advice on how to get a clustered table from a heap."""
     if not state.current.key_fields:
         return "It has no primary key to sort by either: insert its rows into a new table with primary_key=…."
     return (
@@ -128,18 +128,18 @@ def how_to_cluster(state: TableState) -> str:
     )
 
 
-def partition_of(block: BlockRecord, there: Ranges) -> int:
-    """Which partition of a snapshot a block counts in."""
-    if block.partition_id in there.by_id:
+def partition_of(block: BlockRecord, ranges: Ranges) -> int:
+    """Return the id of the partition, among those of a snapshot, to which a block is assigned."""
+    if block.partition_id in ranges.by_id:
         return block.partition_id
     first = block.first_key or b""
-    found = there.holding(first, first)
+    found = ranges.holding(first, first)
     assert found is not None, "ranges cover all keys"
     return found.partition_id
 
 
 def clustered_stats(reading: Reading) -> ClusteredStats | None:
-    """None: a heap table, at that snapshot."""
+    """Return the statistics, or None for a table that was a heap at that snapshot."""
     if reading.state.ranges is None or not reading.state.ranges.at(reading.snapshot).live:
         return None
     found = partitions(reading)
@@ -167,7 +167,7 @@ def _info(
 
 
 def key_values(schema: TableSchema, key: bytes | None) -> Any:
-    """The bound of a range as users write keys: a value, or a tuple of those of several columns."""
+    """Return the bound of a range as users write keys: a value, or a tuple for several columns."""
     if key is None:
         return None
     codecs = schema.key_codecs

@@ -1,7 +1,7 @@
 """Pins: snapshots that readers, transactions and jobs of this process work from.
 
-A pin that is held for a while is written to the catalog with the lake's heartbeats, and the horizon does not pass it.
-Dropping a pin without releasing it, by dropping the transaction that holds it, releases it all the same.
+A pin held for a while is written to the catalog with the lake's heartbeats, and the horizon does not pass it. A pin is
+also released when the transaction that holds it is garbage-collected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Pin:
-    """A snapshot that somebody reads.  A context manager: leaving it releases the snapshot."""
+    """A snapshot that is being read. A context manager: leaving it releases the snapshot."""
 
     __slots__ = ("__weakref__", "_pins", "snapshot", "started")
 
@@ -32,7 +32,7 @@ class Pin:
 
 
 class Pins:
-    """The pins of one open lake.  ``on_pin`` is called with each new one."""
+    """The pins of one open lake. ``on_pin`` is called with each new one."""
 
     def __init__(self, on_pin: Callable[[], None]) -> None:
         self.held: weakref.WeakSet[Pin] = weakref.WeakSet()
@@ -46,5 +46,5 @@ class Pins:
         return pin
 
     def held_before(self, moment: float) -> list[int]:
-        """The snapshots that were pinned before a moment of the monotonic clock and still are."""
+        """Return the snapshots that were pinned before a moment of the monotonic clock and still are."""
         return [pin.snapshot for pin in list(self.held) if pin.started < moment]

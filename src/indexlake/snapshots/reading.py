@@ -1,7 +1,8 @@
 """One table at one snapshot, as one read transaction sees it.
 
-The state of the table and its hot rows come out of the same read transaction, so no concurrent job can hide or double
-a row.  ``hot`` and ``transaction`` end with the transaction; the other parts stay valid, and files are read after it.
+The state of the table and its hot rows come from the same read transaction, so a concurrent job can neither hide nor
+duplicate a row. ``hot`` and ``transaction`` end with the transaction; the other parts stay valid, and files are read
+after it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """Immutable.  ``state`` has the columns of the snapshot; ``writes`` are the reading transaction's own."""
+    """One table at one snapshot; ``state`` has that snapshot's columns, ``writes`` are the transaction's own."""
 
     __slots__ = ("hot", "newest", "snapshot", "state", "transaction", "writes")
 
@@ -62,11 +63,11 @@ class Reading:
 
 
 Choose = Callable[[TableState], "tuple[int, TableWrites | None]"]
-"""Which snapshot of a table to read, and with whose writes; may refuse."""
+"""Decides which snapshot of a table to read, and with whose writes; may raise to refuse."""
 
 
 class Readings:
-    """Opens tables of one lake, each with the state that this process knows already, brought up to date."""
+    """Opens tables of one lake, each with the state that this process already knows, brought up to date."""
 
     def __init__(self, catalog: Catalog, store: HotStore) -> None:
         self.catalog = catalog
@@ -76,25 +77,24 @@ class Readings:
         self.successor: Callable[[ConvertedError, Readings], Readings] = _no_successor
 
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
-        """A context manager that gives a ``Reading``; of the newest snapshot unless another one is chosen."""
+        """Return a context manager that gives a ``Reading`` of the newest snapshot, unless another is chosen."""
         return OpenReading(self, table_id, choose)
 
     def newest(self) -> int:
-        """The newest snapshot."""
         with self.catalog.read() as r:
             return commits.last_snapshot(r)[0]
 
     def seen(self, r: ReadTransaction, snapshot: int | None) -> int | None:
-        """As of which snapshot tables are looked up in a read transaction; None: as of now."""
+        """Return the snapshot at which to look up tables in a read transaction; None: now."""
         return snapshot
 
     def token_result(self, token: str) -> dict[str, Any] | None:
-        """What the write with that token did, if there was one."""
+        """Return the result of the write with a user's token, or None if there was none."""
         with self.catalog.read() as r:
             return commits.token_result(r, token)
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
-        """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
+        """Return the table's state as of a read transaction; raise ``Stale`` if a newer transaction is needed."""
         known = self.states.get(table_id)
         state = refresh(transaction, table_id, known, self.store)
         if state is known:
@@ -106,7 +106,7 @@ class Readings:
         return state
 
     def latest(self, table_id: int) -> TableState:
-        """The table's state as of now."""
+        """Return the table's state as of now."""
         with self.open(table_id) as reading:
             return reading.state
 

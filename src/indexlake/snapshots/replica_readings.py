@@ -1,7 +1,8 @@
-"""Readings beside the owner of a lake whose newest rows are in its memory: of what the catalog and files hold whole.
+"""Readings beside the owner of a lake whose newest rows are in memory: they see what the catalog and files hold in
+full.
 
-The catalog may know of newer commits.  They are as if they had not happened: the newest snapshot is the lake's bound,
-which each checkpoint moves, and reading it is time travel.
+Newer commits that the catalog may know of are ignored: the newest snapshot is the lake's bound, which each checkpoint
+moves, and reading it is time travel.
 """
 
 from __future__ import annotations

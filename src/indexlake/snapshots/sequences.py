@@ -1,8 +1,8 @@
 """The numbers of a lake's sequences.
 
-A number is taken in a commit of its own before anyone sees it, so none is given out twice: not to another thread or
-process, not after a crash, and not after the rollback of a transaction that took it.  Numbers that are taken but not
-used leave gaps.  The catalog counts how often a sequence was used; the number follows from that count and its
+Taking numbers is a commit of its own, made before anyone sees them, so none is given out twice: not to another thread
+or process, not after a crash, and not after the rollback of a transaction that took it. Numbers that are taken but not
+used leave gaps. The catalog counts how often a sequence was used; the number follows from that count and the
 definition.
 """
 
@@ -27,22 +27,22 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Sequences:
-    """Those of one opened lake.  In another process, where a task of it runs, there are none."""
+    """The sequences of one open lake; none are available to a task in another process."""
 
     def __init__(self, catalog: Catalog | None) -> None:
         self._catalog = catalog
-        self._last: dict[int, int] = {}  # what each has given here, by the number of its definition
+        self._last: dict[int, int] = {}  # the last number taken here from each sequence, by ``named_id``
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sequences, (None,)
 
     def take(self, name: str, count: int) -> Numbers:
-        """The next numbers, in their order."""
+        """Take the next numbers, in order."""
         if not count:
             return np.empty(0, np.int64)
         if self._catalog is None:
             raise OwnershipError(
-                f"The sequence {name!r} gives no numbers to a task that runs in another process. Name the column in "
+                f"The sequence {name!r} cannot give numbers to a task that runs in another process. Name the column in "
                 "the rows that you load, or insert them with lake.sql or table.insert."
             )
         with self._catalog.transaction() as tx:
@@ -58,7 +58,7 @@ class Sequences:
             bound = found.body["max" if found.body["increment"] > 0 else "min"]
             raise ConstraintError(
                 f"The sequence {found.full_name!r} has reached its {end} value, {bound}. Replace it with another, or "
-                "make it with CYCLE.",
+                "create it with CYCLE.",
                 constraint=found.full_name,
             )
         numbers = numbers_of(found.body, before, count)
@@ -66,7 +66,7 @@ class Sequences:
         return numbers
 
     def last(self, name: str) -> int:
-        """The number that was taken last, through this opened lake."""
+        """Return the number that was last taken through this open lake."""
         assert self._catalog is not None
         with self._catalog.read() as r:
             found = _found(r, name)
@@ -88,7 +88,7 @@ def _found(r: ReadTransaction | Transaction, name: str) -> Named:
 
 
 def calls_at_most(body: Mapping[str, Any]) -> int | None:
-    """How often a sequence can be asked; None: for ever."""
+    """Return how many numbers a sequence has before it is exhausted; None: it cycles for ever."""
     return None if body["cycle"] else _before_cycle(body)
 
 
@@ -98,13 +98,13 @@ def _before_cycle(body: Mapping[str, Any]) -> int:
 
 
 def numbers_of(body: Mapping[str, Any], before: int, count: int) -> Numbers:
-    """What it gives after so many calls."""
+    """Return the numbers that follow after ``before`` calls."""
     start, step = body["start"], body["increment"]
     first = _before_cycle(body)
     if before + count <= first:
         return np.arange(count, dtype=np.int64) * np.int64(step) + np.int64(start + before * step)
     again = body["min"] if step > 0 else body["max"]
     size = (body["max"] - body["min"]) // abs(step) + 1
-    asked = range(before, before + count)
-    found = [start + n * step if n < first else again + (n - first) % size * step for n in asked]
+    calls = range(before, before + count)
+    found = [start + n * step if n < first else again + (n - first) % size * step for n in calls]
     return np.array(found, np.int64)

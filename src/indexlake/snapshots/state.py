@@ -1,8 +1,8 @@
 """What one process knows of one table: its record, schema, blocks, indexes and deletes, complete up to a snapshot.
 
-A ``TableState`` is immutable.  It advances only from read transactions (``refresh``), by what was physically
-written since; a purge number that changed says that records were removed too, and they are taken out.  A state that
-is newer than a read transaction must not be used with it: ``refresh`` says so and the reader begins again.
+A ``TableState`` is immutable. It is brought up to date only from read transactions (``refresh``), by reading what was
+physically written since; if the purge number has changed, records were removed too, and they are taken out. A state
+newer than a read transaction must not be used with it: ``refresh`` raises ``Stale`` and the reader begins again.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
 
 FEW_ROWS = 1_000
-"""The ids of so many rows are read one by one from a block that is not in row-id order; of more, all of them."""
+"""The ids of up to this many rows are read one by one from a block that is not in row-id order; for more, all are
+read."""
 
 
 class TableState(NamedTuple):
     table: TableRecord
     schema: SchemaHistory
-    current: TableSchema  # of now, or of the snapshot that a reader of the past or a transaction works at
+    current: TableSchema  # as of now, or of the snapshot at which a reader or transaction works
     blocks: BlockIndex
     deletes: Mapping[int, DeleteLog]
     indexes: Mapping[int, Coverage]  # by index id
-    primary: Coverage | None  # that of the primary key
-    enforced: tuple[Coverage, ...]  # the primary key, and every unique index that has been published
+    primary: Coverage | None  # the primary key's
+    enforced: tuple[Coverage, ...]  # the primary key and every published unique index
     ranges: Ranges | None  # the partitions of a clustered table
     at: int
-    limit: int | None = None  # later snapshots are not for this reader
+    limit: int | None = None  # the newest snapshot that this reader may see
 
     @property
     def newest(self) -> int:
@@ -58,31 +59,31 @@ class TableState(NamedTuple):
 
     @property
     def live_indexes(self) -> tuple[Index, ...]:
-        """Those that every new block is written for."""
+        """The indexes that every new block is written for."""
         return tuple(coverage.index for coverage in self.indexes.values() if coverage.index.end_snapshot is None)
 
     def as_of(self, snapshot: int) -> TableState:
-        """The same state with the schema of a snapshot, for those who read or write at it."""
+        """Return the same state with the schema of a snapshot, for reading or writing at it."""
         if snapshot >= self.table.schema_version:
             return self
         table = replace(self.table, schema_version=snapshot)
         return self._replace(table=table, current=self.schema.at(snapshot))
 
     def still_at(self, snapshot: int) -> TableState:
-        """The same state where nothing has changed up to a later snapshot."""
+        """Return the same state at a later snapshot, up to which nothing has changed."""
         return TableState(
             self.table, self.schema, self.current, self.blocks, self.deletes, self.indexes, self.primary,
             self.enforced, self.ranges, snapshot,
         )  # fmt: skip
 
     def addresses(self, block: BlockRecord, files: OpenFiles) -> Addresses:
-        """Which row lies where in a data block."""
+        """Return the mapping between rows and positions of a data block."""
         if block.row_order == "row_id":
             return ranked(block.row_ids)
         return files.addresses(block, self.schema.at(block.schema_snapshot).file)
 
     def row_ids_at(self, block: BlockRecord, positions: npt.ArrayLike, files: OpenFiles) -> npt.NDArray[np.int64]:
-        """Which rows lie at some positions of a data block."""
+        """Return the ids of the rows at some positions of a data block."""
         at = np.asarray(positions)
         if block.row_order == "row_id" or not 0 < len(at) <= FEW_ROWS:
             return self.addresses(block, files).row_ids_at(at)
@@ -98,12 +99,12 @@ class TableState(NamedTuple):
 
 
 class Stale(Exception):
-    """The cached state is newer than the read transaction: begin another one."""
+    """Raised when the cached state is newer than the read transaction: begin another one."""
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Records have no cycles, and to look at all that are there again and again takes as long as to make them."""
+    """Disable garbage collection while many records are made: they have no cycles, and scanning them often is slow."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -113,9 +114,19 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-@without_collection()
+@contextmanager
+def _lasting() -> Iterator[None]:
+    """The same for records that stay: they count as old at once, so the next collections leave them alone too."""
+    with without_collection():
+        yield
+        if not gc.get_freeze_count():  # what others have frozen stays so
+            gc.freeze()
+            gc.unfreeze()
+
+
+@_lasting()
 def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableState:
-    """The whole state, in one read transaction."""
+    """Read the whole state in one read transaction."""
     table = definitions.read_table(r, table_id)
     if table is None:
         raise gone(table_id)
@@ -135,9 +146,9 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
 def refresh(
     r: ReadTransaction | Transaction, table_id: int, cached: TableState | None, store: HotStore | None = None
 ) -> TableState:
-    """The state as of this read transaction; its ``at`` is the newest snapshot in it.
+    """Return the state as of this read transaction; its ``at`` is the newest snapshot in it.
 
-    ``store`` is the hot store that the lake must have; None: that was checked before.
+    If ``store`` is given, check that it still is the lake's hot store.
     """
     head = table_heads.read_head(r, table_id)
     if head is None:
@@ -190,7 +201,7 @@ def refresh(
 
 
 def _ranges(r: ReadTransaction | Transaction, table: TableRecord, known: Ranges | None, since: int) -> Ranges | None:
-    """The partitions of a clustered table; ``known`` were all there were at a snapshot."""
+    """Return the partitions of a clustered table, given all that were ``known`` at the snapshot ``since``."""
     if not table.is_clustered:
         return None
     if known is None:
@@ -206,10 +217,10 @@ def _read_deletes(r: ReadTransaction | Transaction, table_id: int) -> dict[int, 
 
 
 def _removed(r: ReadTransaction | Transaction, table_id: int, blocks: BlockIndex) -> set[int]:
-    """The blocks whose records are gone.  To compare the numbers costs a fraction of reading all records again."""
-    there = np.array(data_files.block_ids(r, table_id), np.int64)
+    """Return the ids of blocks whose records are gone: comparing ids is far cheaper than reading all records."""
+    existing = np.array(data_files.block_ids(r, table_id), np.int64)
     known = blocks.numbers("data_file_id")
-    return set(known[~np.isin(known, there)].tolist())
+    return set(known[~np.isin(known, existing)].tolist())
 
 
 def gone(table_id: int) -> NotFoundError:

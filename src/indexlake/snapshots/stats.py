@@ -1,4 +1,4 @@
-"""What a table says about itself: where its rows are, and the commits that changed it."""
+"""What a table reports about itself: where its rows are, and the commits that changed it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from indexlake.storage.cache import CacheStats
 
 
 class Summary(dict[str, Any]):
-    """Rows inserted, updated and deleted, by table id; as text the counts of one table."""
+    """Rows inserted, updated and deleted, by table id; as text, the counts of one table."""
 
     table_id: int | None = None
 
@@ -22,8 +22,8 @@ class Summary(dict[str, Any]):
         counts = self.get(str(self.table_id))
         if not isinstance(counts, list):
             return ""
-        said = zip(counts, ("inserted", "updated", "deleted"), strict=False)
-        return ", ".join(f"{count:,} {done}" for count, done in said if count)
+        counted_as = zip(counts, ("inserted", "updated", "deleted"), strict=False)
+        return ", ".join(f"{count:,} {done}" for count, done in counted_as if count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class TableStats:
     cache: CacheStats | None = None
     """What the local cache did for this table; None: there is no cache."""
     clustered: ClusteredStats | None = None
-    """About its partitions; None: the table is a heap."""
+    """Statistics of its partitions; None: the table is a heap."""
     hot: str = "inline"
-    """The hot store: where the hot rows are."""
+    """The hot store that holds the hot rows."""
 
     def __str__(self) -> str:
         width = 40
@@ -94,7 +94,7 @@ def table_stats(
     name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int, cache: CacheStats | None,
     clustered: ClusteredStats | None, hot: str,
 ) -> TableStats:  # fmt: skip
-    """The counts at a snapshot; ``live`` and ``dead`` are those of hot rows, now."""
+    """Return the counts at a snapshot; ``live`` and ``dead`` are the current counts of hot rows."""
     visible = state.blocks.visible_at(snapshot)
     blocks = [b for b, seen in zip(state.blocks.records, visible, strict=True) if seen and b.role != "history"]
     history = [b for b in state.blocks.records if b.role == "history"]
@@ -112,7 +112,7 @@ def table_stats(
 
 
 def snapshot_of(row: tuple[int, int, str, str | None], table_id: int) -> Snapshot:
-    """A commit from the catalog's record; its summary prints what it did to this table."""
+    """Return a commit from the catalog's record; its summary prints what it did to this table."""
     number, at, operation, summary = row
     counts = Summary(json.loads(summary) if summary else {})
     counts.table_id = table_id

@@ -1,4 +1,4 @@
-"""Time travel: which snapshot a number or a time means, whether a table still has it, and the lake as it was then."""
+"""Time travel: which snapshot a number or a time means, whether a table still has it, and the lake at that snapshot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LakeView:
 
 
 def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> int:
-    """The snapshot that is asked for by number or by time."""
+    """Return the snapshot that is requested by number or by time."""
     lake._check()
     if (snapshot is None) == (time is None):
         raise SchemaError("at() takes either a snapshot number or time=…")
@@ -72,12 +72,12 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
         return min(found, lake.snapshot_id)
     assert first is not None
     made = datetime.fromtimestamp(first[1] / 1e6, UTC).isoformat(timespec="seconds")
-    which = "first snapshot" if first[0] == 0 else "oldest snapshot that is kept"  # 0 made the lake
+    which = "first snapshot" if first[0] == 0 else "oldest snapshot that is kept"  # snapshot 0 created the lake
     raise SnapshotExpiredError(f"The {which} was made at {made}, after {time.isoformat()}.")
 
 
 def check_snapshot(wanted: int, last: int, table: TableRecord) -> None:
-    """Refuse a snapshot in which a table was not, or is no more; ``last`` is the newest."""
+    """Refuse a snapshot at which a table did not exist or is not available; ``last`` is the newest snapshot."""
     if wanted > last:
         raise NotFoundError(f"There is no snapshot {wanted} yet; the newest is {last}.", name=str(wanted))
     if wanted < table.begin_snapshot:

@@ -1,6 +1,6 @@
-"""Arrow IPC: files (Feather version 2 is the same) and streams, told apart by their first bytes.
+"""Arrow IPC: files (Feather version 2 is the same) and streams, distinguished by their first bytes.
 
-A stream that ends without its end mark was cut off, and is refused: what is missing could not be known.
+A stream without its end marker was cut off and is refused, since there is no telling what is missing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _is_file(file: SourceFile) -> bool:
         head: bytes = opened.read(6)
     if head.startswith(b"FEA1"):
         raise SchemaError(
-            f"{file.path!r} is of the first version of Feather, which is no longer written. Read it with pyarrow and "
+            f"{file.path!r} is a Feather file of version 1, which is not supported. Read it with pyarrow and "
             "write it again.",
             path=file.path,
         )

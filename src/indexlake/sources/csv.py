@@ -1,12 +1,12 @@
 """CSV: read in blocks, one after the other, each value in the type of its column.
 
-RFC 4180 with a configurable delimiter: quotes, doubled quotes inside them, line breaks inside them; UTF-8.  A text
-that means null does so only without quotes, so that an empty string can be told from a null.  Rows are counted as in
-an editor, header included, as long as no value contains a line break.  Empty lines mean nothing, except in a file with
-one column: there each is a row whose value is empty.
+RFC 4180 with a configurable delimiter: quotes, doubled quotes inside them, line breaks inside them; UTF-8.  Texts that
+mean null do so only without quotes, so that an empty string can be distinguished from a null.  Rows are numbered as in
+an editor, including the header, as long as no value contains a line break.  Empty lines are ignored, except in a file
+with one column, where each is a row whose value is empty.
 
-The reader turns some texts into numbers that they do not spell: 16 for ``0x10``, infinity for ``1e400``.  Blocks in
-which that may have happened are read again as text, and such a value is an error.
+The reader turns some texts into numbers other than those they spell: 16 for ``0x10``, infinity for ``1e400``.  Blocks
+in which that may have happened are read again as text, and such a value is an error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from indexlake.sources.files import SourceFile
 from indexlake.sources.text import converted, convertible, csv_type, first_inexact, first_refused, may_be_inexact
 
 BLOCK_BYTES = 2 << 20
-"""Converted at a time; no row is longer.  The reader holds some thirty more that it has read ahead."""
+"""The bytes converted at a time, and the limit for a row.  The reader holds some thirty more blocks read ahead."""
 
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?(.*)", re.DOTALL)
 _PARSING = re.compile(r"CSV parse error: (?:Row #(\d+): )?(.*)", re.DOTALL)
 
 
 def columns(file: SourceFile, schema: TableSchema | None = None) -> tuple[str, ...]:
-    """The names in the header, or those that the options or the table give."""
+    """Return the names in the header, or those given by the options or the table."""
     found = _names_in(file)
     if file.csv.header is True:
         names = tuple(found)
@@ -47,7 +47,7 @@ def columns(file: SourceFile, schema: TableSchema | None = None) -> tuple[str, .
 
 
 def _names_in(file: SourceFile) -> list[str]:
-    """The first row as the reader sees it."""
+    """Return the fields of the first row as the reader parses them."""
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, open_csv
 
     row = _first_row(_head(file))
@@ -73,7 +73,7 @@ def _head(file: SourceFile) -> bytes:
 
 
 def _first_row(text: bytes) -> bytes:
-    """Up to the first line break that is not inside quotes, as far as that can be told by counting them."""
+    """Return the text up to the first line break outside of quotes, as far as counting quotes can tell."""
     end = text.find(b"\n")
     while end >= 0 and (not text[:end].strip() or text.count(b'"', 0, end) % 2):
         end = text.find(b"\n", end + 1)
@@ -81,10 +81,10 @@ def _first_row(text: bytes) -> bytes:
 
 
 def inferred(file: SourceFile) -> pa.Schema:
-    """Types that fit all values of the first block.
+    """Return types that fit all values of the first block.
 
-    Whole numbers are int64, other numbers float64; what would lose something by that (leading zeros, more digits than
-    int64 has) is text.  Dates and times are recognised in ISO 8601; moments are in microseconds.
+    Whole numbers are int64, other numbers float64; text that would lose something by that (leading zeros, more digits
+    than int64 has) stays text.  Dates and times are recognised in ISO 8601; moments are in microseconds.
     """
     names = columns(file)
     if len(set(names)) < len(names):
@@ -114,7 +114,7 @@ def _first_block(file: SourceFile, names: Sequence[str], types: dict[str, Any]) 
 
 
 def _kept(type: Any) -> Any:
-    """An inferred type as a column has it."""
+    """Return an inferred type in the form in which a column has it."""
     if pa.types.is_timestamp(type):
         return pa.timestamp("us", type.tz)
     return pa.time64("us") if pa.types.is_time(type) else type
@@ -128,7 +128,7 @@ def _loses(texts: Any, numbers: Any) -> bool:
 
 
 class _Watched:
-    """A stream that notes whether ``0x`` has passed."""
+    """A stream that notes whether ``0x`` has occurred."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -152,7 +152,7 @@ class _Watched:
 
 
 def _texts(file: SourceFile, names: Sequence[str]) -> Generator[pa.RecordBatch, None, None]:
-    """The same blocks as text, read beside the others when the first one has to be looked at."""
+    """Read the same blocks as text, used in parallel once a block has to be checked."""
     types = dict.fromkeys(names, pa.string())
     with file.opened() as (stream, _), _reader(file, stream, names, types) as reader:
         yield from reader
@@ -205,7 +205,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
 def _check_exact(
     texts: pa.RecordBatch, batch: pa.RecordBatch, columns: Sequence[int], wanted: dict[str, Any], first_row: int
 ) -> None:
-    """Refuse the first value of these columns that is not what its text says."""
+    """Refuse the first value of these columns that differs from what its text says."""
     for n in columns:
         name = texts.schema.names[n]
         place = first_inexact(texts.column(n), batch.column(n))
@@ -215,12 +215,12 @@ def _check_exact(
 
 
 def _is_whole(type: Any) -> bool:
-    """Whether the reader takes texts of such a column for whole numbers."""
+    """Return whether the reader parses such a column as whole numbers."""
     return bool(pa.types.is_integer(type) or pa.types.is_duration(type))
 
 
 def _check_end(file: SourceFile, last: Any, row: int) -> None:
-    """A quote that is opened and never closed would make one value of all that follows it."""
+    """Refuse a file with an unclosed quote, which would turn everything after it into one value."""
     if last is None or not last.is_valid or not isinstance(value := last.as_py(), str | bytes):
         return
     text = value.encode() if isinstance(value, str) else value
@@ -250,7 +250,7 @@ def _reader(file: SourceFile, stream: Any, names: Sequence[str], types: dict[str
 
     return open_csv(
         stream,
-        # One thread converts a block while the next is read, and knows the number of its rows.
+        # One thread converts a block while the next is read, so row numbers are known.
         ReadOptions(
             block_size=BLOCK_BYTES,
             use_threads=False,
@@ -268,19 +268,19 @@ def _reader(file: SourceFile, stream: Any, names: Sequence[str], types: dict[str
 
 
 def _empty_lines(file: SourceFile) -> int:
-    """How many there are before the header."""
+    """Return the number of empty lines before the header."""
     lines = _head(file).split(b"\n")
     return next((n for n, line in enumerate(lines) if line.strip()), 0)
 
 
 def _has_rows(file: SourceFile) -> bool:
-    """Whether anything follows the header; a header without a line break is no CSV block to the reader."""
+    """Return whether anything follows the header; the reader cannot handle a header without a line break."""
     lines = [line for line in _head(file).splitlines() if line.strip()]
     return len(lines) > (1 if file.csv.header is True else 0)
 
 
 def _located(error: pa.ArrowInvalid, names: Sequence[str], wanted: dict[str, Any]) -> SchemaError | ConstraintError:
-    """The reader's error with the name of the column and the number of the row, as far as it says them."""
+    """Return the reader's error with the column name and row number, as far as it gives them."""
     text = str(error)
     if (found := _CONVERSION.match(text)) is not None:
         name = names[int(found[1])]

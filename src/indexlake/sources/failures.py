@@ -1,4 +1,4 @@
-"""What goes wrong while a file is read, as errors of this package that name the file."""
+"""Turns failures to read a file into errors of this package that name the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from indexlake.sources.files import SourceFile
 
 @contextmanager
 def naming(file: SourceFile) -> Iterator[None]:
-    """Errors from inside name the file and are of this package."""
+    """Turn errors raised inside into errors of this package that name the file."""
     try:
         yield
     except IndexLakeError as error:
@@ -40,7 +40,7 @@ def damaged(file: SourceFile, error: object) -> CorruptionError:
 
 
 def bad_value(column: str, type: Any, place: str, problem: object) -> ConstraintError:
-    """A value that its column cannot take; the file is named by ``naming``."""
+    """Return the error for a value that its column cannot take; ``naming`` adds the file."""
     return ConstraintError(
         f"{place}, column {column!r}: the value does not fit into {type}: {one_line(problem)}.", column=column
     )

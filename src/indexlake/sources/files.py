@@ -1,7 +1,7 @@
 """``il.files``: which files to read and how.
 
-A frozen value; nothing is looked at before it is used.  Then paths, folders and patterns, local or on an object store,
-become one list of files in a fixed order, each with the format that its name or the caller says.
+A frozen value; nothing is looked up before it is used.  Then paths, folders and patterns, local or on an object store,
+become one list of files in a fixed order, each with the format given by its name or by the caller.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files to read rows from; made by ``il.files``."""
+    """Files to read rows from; returned by ``il.files``."""
 
     paths: tuple[str, ...]
     format: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
-    storage_options: Mapping[str, str] | None = field(default=None, hash=False)  # secrets: not in the repr
+    storage_options: Mapping[str, str] | None = field(default=None, hash=False)  # secrets, so not in the repr
     own_storage: Storage | None = None
 
     @property
     def are_remote(self) -> bool:
-        """Whether one of them is on an object store."""
+        """Whether any of them is on an object store."""
         return any(map(is_remote, self.paths))
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class Files:
         return f"<Files {shown}{f', format {self.format}' if self.format else ''}>"
 
     def list(self) -> list[SourceFile]:
-        """Every file, found and named; an error says which path is wrong."""
+        """Return every file, found and described; an error says which path is wrong."""
         files = []
         for path in self.paths:
             if is_remote(path):
@@ -93,7 +93,7 @@ class Files:
             )
         if compression is not None and format not in ("csv", "json"):
             raise SchemaError(
-                f"{path!r}: a {format} file is not read compressed as a whole; decompress it first.",
+                f"{path!r}: a {format} file cannot be read if it is compressed as a whole; decompress it first.",
                 path=path,
             )
         if self.csv != CsvOptions() and format != "csv":
@@ -107,23 +107,23 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file with all that is needed to read it."""
+    """One file, with everything needed to read it."""
 
     path: str
     format: str
     compression: str | None
     size: int
     csv: CsvOptions
-    groups: tuple[int, int] | None = None  # of a Parquet file: these row groups only, first and end
-    remote: RemoteFile | None = None  # where it is, when it is on an object store
+    groups: tuple[int, int] | None = None  # for a Parquet file: only these row groups, first and end
+    remote: RemoteFile | None = None  # where it is, if on an object store
 
     def open(self) -> Any:
-        """The file as it is."""
+        """Open the file as it is."""
         return pa.OSFile(self.path) if self.remote is None else pa.PythonFile(self.remote.open(), mode="r")
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Any, Any]]:
-        """The content without compression, and the file itself, whose position tells how far the reading is."""
+        """Open the decompressed content, and the file itself, whose position shows the progress."""
         with self.open() as raw:
             if self.compression is None:
                 yield raw, raw
@@ -180,7 +180,7 @@ def files(
 
 
 def reaching(source: Any, own: Storage) -> Any:
-    """The source; files in the lake's own bucket are reached with its options."""
+    """Return the source, with files in the lake's own bucket using the lake's options."""
     found = as_files(source)
     if found is None or not found.are_remote or found.storage_options is not None:
         return source
@@ -188,7 +188,7 @@ def reaching(source: Any, own: Storage) -> Any:
 
 
 def as_files(source: Any) -> Files | None:
-    """Files, if that is what the source is: an ``il.files`` value, a path, or a list of paths."""
+    """Return the source as files if it is an ``il.files`` value, a path, or a list of paths; else None."""
     if isinstance(source, Files):
         return source
     found = _as_paths(source)
@@ -225,7 +225,7 @@ def _found(text: str) -> list[Path]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The files of a folder in the order of their names; hidden ones and marks such as ``_SUCCESS`` do not count."""
+    """Return the files of a folder, sorted by name, ignoring hidden files and markers such as ``_SUCCESS``."""
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
     except OSError as error:
@@ -243,7 +243,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _check_head(path: str, format: str, compression: str | None, head: bytes) -> None:
-    """Empty files, and text that is not text."""
+    """Refuse empty files, and text formats whose content is something else."""
     if not head:
         raise SchemaError(f"{path!r} is empty: it has no columns and no rows.", path=path)
     if format in ("csv", "json") and compression is None:

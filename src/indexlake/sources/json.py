@@ -1,7 +1,7 @@
 """JSON lines: one object on each line, read in blocks of whole lines, each value in the type of its column.
 
-An object need not name every column.  A column that it does not name takes its default, one that it names as null is
-null, as with rows given as dicts.
+An object need not name every column.  A column that it does not name takes its default, and one that it gives as null
+is null, as with rows given as dicts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK_BYTES = 4 << 20
 
 
 def columns(file: SourceFile, schema: TableSchema | None = None) -> tuple[str, ...]:
-    """Those of the first object; others may follow in later ones."""
+    """Return the columns of the first object; later ones may have more."""
     for _, lines, _ in _blocks(file):
         for line in lines:
             if line.strip():
@@ -40,11 +40,11 @@ def columns(file: SourceFile, schema: TableSchema | None = None) -> tuple[str, .
 
 
 def inferred(file: SourceFile) -> pa.Schema:
-    """Types that fit all values of the first block.
+    """Return types that fit all values of the first block.
 
-    Numbers are int64, or float64 when one of them has a fraction; texts that are all ISO 8601 moments are timestamps
-    in microseconds, of UTC when all have a zone, and strings when only some have; dates alone are dates, times of day
-    are times; other texts are strings.  A number that neither type holds exactly is refused.
+    Numbers are int64, or float64 if any has a fraction.  Texts that are all ISO 8601 moments are timestamps in
+    microseconds, in UTC if all have a zone, and strings if only some have one; dates alone are dates, times of day are
+    times; other texts are strings.  A number that neither type holds exactly is refused.
     """
     columns(file)
     for first_line, lines, _ in _blocks(file):
@@ -65,7 +65,7 @@ _ZONED = r"[T ][0-9]{2}.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 
 
 def _kept_types(table: pa.Table, lines: list[bytes]) -> list[Any]:
-    """The types of the columns; the reader does not say whether moments have a zone, so they are read as text."""
+    """Return the types of the columns; moments are read as text, as the reader does not tell if they have a zone."""
     if any(holds(f.type, pa.types.is_timestamp) for f in table.schema):
         types = {f.name: mapped_leaves(f.type, _text_of_moment) for f in table.schema}
         texts = _parsed(lines, types)
@@ -80,7 +80,7 @@ def _text_of_moment(type: Any) -> Any:
 
 
 def _matching(texts: Any, pattern: str) -> int:
-    """How many of the texts match."""
+    """Return how many of the texts match."""
     return pc.sum(pc.match_substring_regex(texts, pattern), min_count=0).as_py()  # type: ignore[no-any-return]
 
 
@@ -105,7 +105,7 @@ def _kept(type: Any, values: Any) -> Any:
 
 
 def _check_whole_numbers(lines: list[bytes], first_line: int) -> None:
-    """The reader would take a whole number beyond int64 as the nearest float."""
+    """Refuse whole numbers beyond int64, which the reader would turn into the nearest float."""
 
     def whole(digits: str) -> int:
         number = int(digits)
@@ -124,11 +124,11 @@ def _check_whole_numbers(lines: list[bytes], first_line: int) -> None:
 
 
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
-    names = {name: schema.field(name).name for name in columns(file)}  # as the file spells them -> as the table does
+    names = {name: schema.field(name).name for name in columns(file)}  # spelling in the file -> spelling in the table
     for first_line, lines, position in _blocks(file):
         table = _block(lines, names, schema, first_line)
         named = names
-        if not names and any(line.strip() for line in lines):  # rows without a value: one column makes them count
+        if not names and any(line.strip() for line in lines):  # no row names a column: add one, so that the rows count
             first = schema.fields[0].name
             named = {first: first}
             table = _block(lines, named, schema, first_line)
@@ -152,7 +152,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
 
 
 def _check_floats(lines: list[bytes], spelt: str, name: str, read: Any, type: Any, first_line: int) -> None:
-    """The reader takes a whole number for the nearest float, and one that is too large for infinity."""
+    """Refuse whole numbers that the reader turned into the nearest float, and numbers that it turned into infinity."""
     for n, line in enumerate(lines):
         found = _inexact(json.loads(line).get(spelt), read) if line.strip() else None
         if found is not None:
@@ -160,7 +160,7 @@ def _check_floats(lines: list[bytes], spelt: str, name: str, read: Any, type: An
 
 
 def _inexact(value: Any, type: Any) -> int | float | None:
-    """The first number in a value that a float of the type is not equal to, or is infinite for."""
+    """Return the first number in a value that differs from its float of the type, or overflows it; else None."""
     if pa.types.is_floating(type):
         number: int | float = value if isinstance(value, int | float) else 0
         try:
@@ -181,7 +181,7 @@ def _inexact(value: Any, type: Any) -> int | float | None:
 
 
 def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first_line: int) -> pa.Table:
-    """A block in the table's types.  Columns that were not seen before are added to ``names``, and it is read again."""
+    """Return a block in the table's types; if there are new columns, add them to ``names`` and read again."""
     while True:
         types = {spelt: _read_type(schema, name) for spelt, name in names.items()}
         table = _parsed(lines, types)
@@ -201,7 +201,7 @@ def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first
         if isinstance(table, pa.ArrowException):
             raise _located(table, lines, types, first_line)
         if table.num_rows != sum(1 for line in lines if line.strip()):
-            _all_names(lines, first_line)  # an object that shares its line, or goes on in the next, is an error here
+            _all_names(lines, first_line)  # raises if an object is not on a line of its own
         for spelt, type in types.items():
             if table.schema.field(spelt).type != type:
                 raise SchemaError(
@@ -220,7 +220,7 @@ def _read_type(schema: TableSchema, name: str) -> Any:
 
 
 def _parsed(lines: list[bytes], types: Mapping[str, Any]) -> pa.Table | pa.ArrowException:
-    """The lines as a table, or the reader's error."""
+    """Return the lines as a table, or the reader's error."""
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
     text = b"\n".join(lines)
@@ -234,7 +234,7 @@ def _parsed(lines: list[bytes], types: Mapping[str, Any]) -> pa.Table | pa.Arrow
 
 
 def _blocks(file: SourceFile) -> Iterator[tuple[int, list[bytes], int]]:
-    """The number of the first line, whole lines, and how many bytes of the file have been read."""
+    """Yield the number of the first line, whole lines, and how many bytes of the file have been read."""
     first_line = 1
     rest: list[bytes] = []
     with file.opened() as (stream, raw):
@@ -257,7 +257,7 @@ def _blocks(file: SourceFile) -> Iterator[tuple[int, list[bytes], int]]:
 
 def _lines(text: bytes, first_line: int) -> list[bytes]:
     try:
-        text.decode()  # the reader does not look
+        text.decode()  # the reader does not check
     except UnicodeDecodeError as error:
         line = first_line + text.count(b"\n", 0, error.start)
         raise bad_row(f"line {line}", "it is not UTF-8") from None
@@ -285,12 +285,12 @@ def _all_names(lines: list[bytes], first_line: int) -> dict[str, None]:
 
 
 def _line_of(lines: list[bytes], row: int) -> int:
-    """Rows are the lines that are not empty."""
+    """Return the line of a row: rows are the lines that are not empty."""
     return [n for n, line in enumerate(lines) if line.strip()][row]
 
 
 def _with_default(array: Any, schema: TableSchema, name: str, spelt: str, lines: list[bytes]) -> Any:
-    """Nulls of rows that do not name the column become its default."""
+    """Replace the nulls of rows that do not name the column by its default."""
     f = schema.field(name)
     objects = [line for line in lines if line.strip()]
     missing = [
@@ -308,7 +308,7 @@ def _with_default(array: Any, schema: TableSchema, name: str, spelt: str, lines:
 
 
 def _located(error: pa.ArrowException, lines: list[bytes], types: Mapping[str, Any], first_line: int) -> Exception:
-    """The first line that cannot be read, and the column in it."""
+    """Return the error for the first line that cannot be read, and the column in it."""
     low, high = 0, len(lines)
     while high - low > 1:
         middle = (low + high) // 2
@@ -318,7 +318,7 @@ def _located(error: pa.ArrowException, lines: list[bytes], types: Mapping[str, A
             low = middle
     line, number = lines[low], first_line + low
     if not isinstance(alone := _parsed([line], types), pa.ArrowException):
-        return bad_row(f"lines {first_line} to {first_line + len(lines) - 1}", error)  # they differ among themselves
+        return bad_row(f"lines {first_line} to {first_line + len(lines) - 1}", error)  # the lines disagree
     for name, value in _object(line, number).items():
         if name in types:
             part = json.dumps({name: value}).encode()

@@ -1,6 +1,5 @@
-"""Objects of other libraries as a stream of Arrow batches: whatever speaks the Arrow PyCapsule interface, and the few
-that do not.  None of those libraries is imported for it.
-"""
+"""Objects of other libraries as a stream of Arrow batches: whatever supports the Arrow PyCapsule interface, and the few
+that do not.  None of those libraries is imported for this."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from indexlake.types.inference import inferred_column
 
 _PLAIN_OBJECTS = frozenset((str, bytes, bool, float, Decimal, date))
 _MOST_ROWS = 1 << 18
-"""Of a batch that is converted at once; a frame may come as a single one."""
+"""The most rows of a batch to convert at once; a frame may come as a single batch."""
 
 
 def reader_of(rows: Any) -> pa.RecordBatchReader | None:
-    """A reader over the object's rows, or None when it holds no Arrow data.  Nothing is copied where Arrow allows."""
+    """Return a reader over the object's rows, or None if it has no Arrow data.  Copies only if Arrow must."""
     try:
         return _reader_of(rows)
     except IndexLakeError:
@@ -38,7 +37,7 @@ def _reader_of(rows: Any) -> pa.RecordBatchReader | None:
     if isinstance(rows, pa.Table):
         return rows.to_reader()
     if _is_a(rows, "indexlake.scan.result", "Result"):
-        schema, batches = rows._run()  # without the C interface, which keeps nothing of an error but its text
+        schema, batches = rows._run()  # not through the C interface, which keeps only the text of an error
         return pa.RecordBatchReader.from_batches(schema, batches)
     if _is_a(rows, "pandas", "DataFrame"):
         return _from_pandas(rows)
@@ -57,7 +56,7 @@ def _reader_of(rows: Any) -> pa.RecordBatchReader | None:
 
 
 def checked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches, large ones in slices; an error of the library behind them becomes one of ours."""
+    """Yield the batches, large ones in slices, turning errors of the library behind them into ours."""
     while True:
         try:
             batch = reader.read_next_batch()
@@ -70,7 +69,7 @@ def checked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _from_pandas(frame: Any) -> pa.RecordBatchReader:
-    """An index with names is columns; one without is only the numbering that every frame has."""
+    """Read a pandas frame; a named index becomes columns, an unnamed one is just the default numbering."""
     names = list(frame.index.names)
     named = [name for name in names if name is not None]
     if named and len(named) < len(names):
@@ -82,10 +81,10 @@ def _from_pandas(frame: Any) -> pa.RecordBatchReader:
 
 
 def _exact_objects(frame: Any) -> Any:
-    """The frame with its columns of Python objects in Arrow types.
+    """Return the frame with its columns of Python objects in Arrow types.
 
-    pyarrow takes such objects as it likes when they are of several kinds: a naive moment among zoned ones as UTC, a
-    set as a list.  What pandas means by a missing value is null.
+    pyarrow converts objects of mixed kinds arbitrarily: a naive moment among zoned ones as UTC, a set as a list.
+    pandas' missing values become null.
     """
     import pandas as pd
 
@@ -104,7 +103,7 @@ def _exact_objects(frame: Any) -> Any:
 
 
 def _is_a(rows: Any, module: str, name: str) -> bool:
-    """Whether it is of a class that exists only if its library has been imported."""
+    """Return whether it is of a class that exists only if its library has been imported."""
     loaded = sys.modules.get(module)
     kind = getattr(loaded, name, None)
     return isinstance(kind, type) and isinstance(rows, kind)

@@ -25,7 +25,7 @@ def inferred(file: SourceFile) -> pa.Schema:
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
     import pyarrow.parquet as pq
 
-    far = file.remote is not None  # then what a row group needs is fetched together, and one group after the other
+    far = file.remote is not None  # then the data of a row group is fetched together, one group after the other
     with file.open() as raw, pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=far) as opened:
         groups = range(*(file.groups or (0, opened.num_row_groups)))
         found = [opened.metadata.row_group(n) for n in groups]
@@ -40,7 +40,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
 
 
 def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
-    """Neighbouring row groups that take about so many bytes of the file."""
+    """Yield parts of neighbouring row groups that take about ``size`` bytes of the file."""
     import pyarrow.parquet as pq
 
     with file.open() as raw, pq.ParquetFile(raw) as opened:

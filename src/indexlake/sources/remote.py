@@ -1,4 +1,4 @@
-"""Files of an object store as a source of rows: found by address, folder or pattern, read where they are."""
+"""Files on an object store as a source of rows: found by address, folder or pattern, and read in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOW = "il.files(…, storage_options={…})"
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """One object.  It holds the way to its store, so it stays in this process."""
+    """One object.  It holds the connection to its store, so it stays in this process."""
 
     storage: Storage
     path: str
@@ -35,7 +35,7 @@ class RemoteFile:
 
 
 def found_on_store(address: str, options: Mapping[str, str] | None, own: Storage | None) -> list[RemoteFile]:
-    """The files that an address means, in the order of their names."""
+    """Return the files that an address matches, sorted by name."""
     storage, path = storage_of(address, options, own, _HOW)
     if has_magic(path):
         fixed = path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0]  # type: ignore[union-attr]
@@ -51,7 +51,7 @@ def found_on_store(address: str, options: Mapping[str, str] | None, own: Storage
 
 
 def _in_folder(storage: Storage, folder: str, address: str) -> list[RemoteFile]:
-    """As in a local folder: hidden files and marks such as ``_SUCCESS`` do not count, folders in it are refused."""
+    """As for a local folder, ignore hidden files and markers such as ``_SUCCESS``, and refuse subfolders."""
     files = []
     for file in _listed(storage, folder):
         name = file.path[len(folder) :].lstrip("/")
@@ -75,7 +75,7 @@ def _listed(storage: Storage, folder: str) -> list[RemoteFile]:
 
 
 def _pattern(path: str) -> str:
-    """A pattern of paths as a regular expression: ``*`` stays in a folder, ``**/`` goes into all below."""
+    """Return a path pattern as a regular expression: ``*`` stays within a folder, ``**/`` matches any depth."""
     parts = re.split(r"(\*\*/|\*|\?|\[[^\]]+\])", path)
     known = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     return "".join(known.get(part) or (part if part.startswith("[") else re.escape(part)) for part in parts)

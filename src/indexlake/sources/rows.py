@@ -1,4 +1,4 @@
-"""Rows on their way in: whatever the caller has becomes encoded row tuples or exact Arrow batches, or an error.
+"""Rows on their way in: whatever the caller gives becomes encoded row tuples or exact Arrow batches, or an error.
 
 Small inputs become tuples of encoded values, in the order of the table's fields.  Large ones stay Arrow and stream.
 Nothing is written here; an error names the column that is wrong.
@@ -31,7 +31,7 @@ _GATHERED_BYTES = 16 << 20
 
 
 class RowEncoder:
-    """Turns dicts into encoded tuples, without Arrow's fixed cost per row.  Rules over whole rows are still to come."""
+    """Turns dicts into encoded tuples, without Arrow's fixed cost per row.  Rules over whole rows are applied later."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
@@ -40,7 +40,7 @@ class RowEncoder:
         ]
         self._computed = {f.name: f for f in schema.fields if f.default_sql is not None}
         self.asks = any(f.sequences is not None for f in schema.fields)
-        """Whether a default may need a number of a sequence: for several rows they are better taken together."""
+        """Whether a default may need sequence numbers, which are better taken for several rows together."""
         self._names = frozenset(f.name for f in schema.fields)
 
     def encode(self, row: Mapping[str, Any]) -> Values:
@@ -57,7 +57,7 @@ class RowEncoder:
                 value = default if name not in self._computed else default_encoded(self._computed[name])
             if value is None and not nullable:
                 if name not in row and not self._names.issuperset(row):
-                    break  # perhaps it is spelt in another case
+                    break  # it may be spelt in another case
                 raise null_error(name, given=name in row)
             values.append(value)
         if named != len(row):
@@ -65,7 +65,7 @@ class RowEncoder:
         return tuple(values)
 
     def _respelt(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The same row with column names in the table's own case; unknown or doubled names are errors."""
+        """Return the row with column names in the table's own case; unknown or duplicate names are errors."""
         result: dict[str, Any] = {}
         for key, value in row.items():
             name = self._schema.field(key).name
@@ -80,8 +80,8 @@ Taken = list[Values] | Iterator[pa.RecordBatch]
 
 
 def take_dicts(rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int) -> Taken | None:
-    """One row, or fewer than ``limit``, given as dicts; None: they are given in another way."""
-    if isinstance(rows, dict | Mapping):
+    """Return a single row, or fewer than ``limit`` rows, given as dicts; None if they are given in another form."""
+    if isinstance(rows, (dict, Mapping)):
         found = [encoder.encode(rows)]
     elif isinstance(rows, list | tuple) and len(rows) < (2 if encoder.asks else limit) and _are_mappings(rows):
         found = [encoder.encode(row) for row in rows]
@@ -93,7 +93,7 @@ def take_dicts(rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int) 
 
 
 def take_rows(rows: Any, schema: TableSchema, limit: int, bar: ProgressBar | None = None) -> Taken:
-    """Fewer than ``limit`` rows, and not many bytes, as encoded tuples; otherwise a stream of exact batches."""
+    """Return fewer than ``limit`` rows, if they are small, as encoded tuples; otherwise a stream of exact batches."""
     given = arrow_batches(rows, schema)
     if bar is not None:
         given = bar.watch(given, getattr(rows, "num_rows", None))
@@ -114,7 +114,7 @@ def _are_mappings(rows: Iterable[Any]) -> bool:
 
 
 def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
-    """Anything that holds rows, as record batches with the columns it came with."""
+    """Return anything that holds rows as record batches, with the columns it came with."""
     from indexlake.sources.files import as_files
     from indexlake.sources.objects import checked, reader_of
     from indexlake.sources.stream import FileStream
@@ -132,7 +132,7 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their fixed cost (small neighbours are joined) and none too large."""
+    """Yield the rows in batches that are neither too large nor too small: small neighbours are joined."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (part for given in batches for part in cut(given)):
@@ -157,7 +157,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
-    """What a table made from the source looks like, and the rows to insert into it: a stream has not begun."""
+    """Return the schema of a table made from the source, and the rows to insert; a stream is not started yet."""
     from indexlake.sources.files import as_files
     from indexlake.sources.objects import reader_of
     from indexlake.sources.stream import common_schema
@@ -195,6 +195,6 @@ def _dict(row: Any) -> Mapping[str, Any]:
 
 
 def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:
-    """Dicts as a table with every column that any of them names."""
+    """Return dicts as a table with every column that any of them names."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pa.table([inferred_column(name, [row.get(name) for row in rows]) for name in names], names)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The batch with exactly the table's columns and types, defaults filled in, and every rule of the table kept."""
+    """Return the batch with exactly the table's columns and types, with defaults filled in and every rule enforced."""
     given: dict[str, int] = {}
     for place, name in enumerate(batch.schema.names):
         f = schema.field(name)
@@ -54,7 +54,7 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def default_array(f: Field, count: int) -> pa.Array:
-    """What so many rows take that do not name the column."""
+    """Return the default of ``count`` rows that do not name the column."""
     if f.default_sql is None:
         return repeated(f, f.default, count)
     from indexlake.expr.compiler import compile
@@ -69,12 +69,12 @@ def default_array(f: Field, count: int) -> pa.Array:
 
 
 def default_encoded(f: Field) -> SqlValue:
-    """What a row takes that does not name the column."""
+    """Return the encoded default of a row that does not name the column."""
     return f.default if f.default_sql is None else f.codec.encode(default_array(f, 1))[0]
 
 
 def default_assigned(f: Field) -> Any:
-    """The default where a value is assigned: a value, or an Arrow scalar where Python has no such value."""
+    """Return the default to assign: a Python value, or an Arrow scalar if Python cannot represent it."""
     if f.default_sql is None:
         return f.default_value
     value = default_array(f, 1)[0]
@@ -85,7 +85,7 @@ def default_assigned(f: Field) -> Any:
 
 
 def differs_by_row(f: Field) -> bool:
-    """Whether rows that take the default take a value of their own each."""
+    """Return whether each row that takes the default gets a value of its own."""
     from indexlake.expr.templates import calls
 
     return f.default_sql is not None and bool(calls(f.default_sql))
@@ -103,7 +103,7 @@ def _called(f: Field, name: str, count: int) -> pa.Array:
 
 
 def _uuid7() -> UUID:
-    """Milliseconds since 1970, then chance."""
+    """Return a version 7 UUID: milliseconds since 1970, then random bits."""
     chance = uuid4().int & ((1 << 80) - 1)
     return UUID(int=(time.time_ns() // 1_000_000) << 80 | chance & ~(0xF << 76) | 7 << 76)
 
@@ -112,9 +112,9 @@ def _uuid7() -> UUID:
 
 
 def completed(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The rows with their generated values; refused where a check is false.
+    """Return the rows with generated values filled in; refuse rows for which a check is false.
 
-    A generated column that is given is null or has the values that are computed.
+    If a generated column is given, it must be null or have the computed values.
     """
     if not schema.has_rules:
         return batch
@@ -138,7 +138,7 @@ def completed(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def completed_row(values: Values, schema: TableSchema) -> Values:
-    """The same for one encoded row."""
+    """Do the same for one encoded row."""
     if not schema.has_rules:
         return values
     if schema.checks and not any(f.generated is not None for f in schema.fields):
@@ -155,7 +155,7 @@ def completed_row(values: Values, schema: TableSchema) -> Values:
 
 
 def completed_rows(rows: list[Values], schema: TableSchema) -> list[Values]:
-    """The same for several."""
+    """Do the same for several encoded rows."""
     if not schema.has_rules or not rows:
         return rows
     if len(rows) == 1:
@@ -164,7 +164,7 @@ def completed_rows(rows: list[Values], schema: TableSchema) -> list[Values]:
 
 
 def recomputed(values: Values, schema: TableSchema) -> Values:
-    """A new version of an encoded row, whose generated values are those of its old version."""
+    """Recompute the generated values of a new version of an encoded row, which are still those of the old version."""
     if not schema.has_rules:
         return values
     fields = zip(schema.fields, values, strict=True)
@@ -197,7 +197,7 @@ def _wrongly_given(schema: TableSchema, f: Field, given: pa.Scalar, value: pa.Sc
 
 
 def _differing(given: pa.Array, values: pa.Array) -> int | None:
-    """The first row with another value than the computed one; null is none."""
+    """Return the first row with a value other than the computed one; null does not count.  None if there is none."""
     if given.equals(values):
         return None
     for row in np.flatnonzero(np.asarray(given.is_valid())).tolist():
@@ -208,7 +208,7 @@ def _differing(given: pa.Array, values: pa.Array) -> int | None:
 
 @lru_cache(256)
 def _texts(schema: TableSchema) -> tuple[dict[int, str], dict[int, str]]:
-    """The conditions of checks, by their numbers, and what columns are generated from, by theirs."""
+    """Return the conditions of checks by their ids, and the expressions of generated columns by theirs."""
     from indexlake.expr.templates import written
 
     checks = {check.check_id: written(check.condition, schema) for check in schema.checks}
@@ -228,11 +228,11 @@ def _bound(schema: TableSchema, f: Field) -> Bound:
     return compile(_texts(schema)[1][f.field_id], schema.arrow, target=of_column(f))
 
 
-# ---------------------------------------------------------------- what expressions give, as columns hold it
+# ---------------------------------------------------------------- values of expressions, as columns hold them
 
 
 def column_of(expression: Bound) -> str | None:
-    """The column that an expression is, when it is nothing more."""
+    """Return the column's name if the expression is just a column, else None."""
     from indexlake.expr.tree import Column
 
     root = expression.root
@@ -241,14 +241,14 @@ def column_of(expression: Bound) -> str | None:
 
 def computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
     column = column_of(expression)
-    # A column alone is taken in the type it has, which may hold more than SQL knows of.
+    # A column by itself keeps its type, which may be more than SQL can represent.
     array = expression.evaluate(batch) if column is None else batch.column(column)
     array = in_type(array, f)
     return fit(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, f)
 
 
 def in_type(array: pa.Array, f: Field) -> pa.Array:
-    """An array of the field's type that is kept without views, or with UUIDs as their bytes, as the field has it."""
+    """Return an array in the field's type if it has that type without views, or with UUIDs as bytes."""
     if array.type != f.type and array.type in (mapped_leaves(f.type, without_view), mapped_leaves(f.type, in_files)):
         return convert(array, f.type)
     return array

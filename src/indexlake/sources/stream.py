@@ -18,8 +18,8 @@ from indexlake.types import check_values, holds_null
 from indexlake.types.uuids import is_uuid
 
 READERS: Mapping[str, ModuleType] = {"parquet": parquet, "csv": csv, "json": json, "arrow": arrow}
-"""A reader has ``inferred(file)`` and ``batches(file, schema)``, which also says how many bytes of the file have been
-read.  Readers of text also have ``columns(file, schema)``."""
+"""A reader has ``inferred(file)`` and ``batches(file, schema)``, which also returns how many bytes of the file have
+been read.  Readers of text formats also have ``columns(file, schema)``."""
 
 BINARY = ("parquet", "arrow")
 
@@ -27,8 +27,8 @@ BINARY = ("parquet", "arrow")
 class FileStream:
     """An iterator of batches; ``done`` of ``total`` bytes have been read so far.
 
-    With a table's schema, columns are found by name and come in the table's types and spelling, as far as the file
-    has them.  Without one, they have the schema that all files have in common.
+    With a table's schema, columns are matched by name and have the table's types and spelling, as far as the file has
+    them.  Without one, they have the schema that all files have in common.
     """
 
     def __init__(self, files: Sequence[SourceFile], schema: TableSchema | None) -> None:
@@ -59,14 +59,14 @@ class FileStream:
 
 
 def checked_files(files: Files, schema: TableSchema) -> list[SourceFile]:
-    """The files, which have no column that the table lacks."""
+    """Return the files, after checking that they have no column that the table lacks."""
     found = files.list()
     _check_columns(found, schema)
     return found
 
 
 def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
-    """Parts of about this size, where the format can be read in parts; otherwise the whole."""
+    """Yield parts of about this size if the format can be read in parts; otherwise the whole file."""
     if file.format != "parquet" or file.size <= size:
         yield file
         return
@@ -75,12 +75,12 @@ def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
 
 
 def common_schema(files: Files) -> pa.Schema:
-    """The schema of all files, which must agree in names and types."""
+    """Return the schema of all files, which must agree in names and types."""
     return _common(files.list())
 
 
 def _check_columns(files: Sequence[SourceFile], schema: TableSchema) -> None:
-    """A column that is not there is found before the first row is read."""
+    """Check all files for unknown columns before the first row is read."""
     for file in files:
         with naming(file):
             reader = READERS[file.format]
@@ -149,7 +149,7 @@ def _check_doubled(names: Any) -> None:
 
 
 def _check_bits(batch: pa.RecordBatch) -> None:
-    """Binary data is taken as it lies in the file: what computes with it relies on valid offsets, indices and text."""
+    """Check binary data, as computing with it relies on valid offsets, indices and text."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if is_uuid(column.type) or not isinstance(column.type, pa.BaseExtensionType):
             check_values(column, name)

@@ -1,8 +1,8 @@
 """Values written as text: the type in which a reader takes a column, and the step from there to the table's type.
 
-A column is read in the table's own type where the CSV or JSON reader knows it, so that ``007`` stays ``007`` in a
-column of strings and a timestamp is exact.  Types that a reader does not know are read as their closest text or
-number and converted here; nothing is rounded or cut.
+A column is read in the table's own type if the CSV or JSON reader supports it, so that ``007`` stays ``007`` in a
+column of strings and a timestamp is exact.  Types that a reader does not support are read as the closest text or number
+and converted here; nothing is rounded or truncated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from indexlake.types.uuids import is_uuid, uuids_of_text
 
 
 def csv_type(column: str, type: Any) -> Any:
-    """The type to ask the CSV reader for."""
+    """Return the type to request from the CSV reader."""
     if pt.is_dictionary(type):
         return csv_type(column, type.value_type)
     if pt.is_nested(type):
@@ -38,11 +38,11 @@ def csv_type(column: str, type: Any) -> Any:
 
 
 def json_type(column: str, type: Any) -> Any:
-    """The type to ask the JSON reader for."""
+    """Return the type to request from the JSON reader."""
     if pt.is_dictionary(type):
         return json_type(column, type.value_type)
     if pt.is_date(type) or pt.is_time(type) or pt.is_timestamp(type) or is_uuid(type):
-        return pa.string()  # the cast tells moments with a zone from those without; the reader does not
+        return pa.string()  # unlike the reader, the cast distinguishes moments with a zone from those without
     if pt.is_duration(type):
         return pa.int64()
     if pt.is_float16(type):
@@ -62,7 +62,7 @@ def json_type(column: str, type: Any) -> Any:
 
 
 def converted(array: Any, type: Any) -> Any:
-    """From the type that was read to the table's; ``pa.ArrowException`` when a value does not fit."""
+    """Convert from the type that was read to the table's.  Raises ``pa.ArrowException`` if a value does not fit."""
     cast = _converted(array, type)
     is_text = pt.is_string(array.type)
     if not is_text and overflows(array, cast):
@@ -75,7 +75,7 @@ def converted(array: Any, type: Any) -> Any:
 
 
 def _too_long(array: Any) -> bool:
-    """Whether a decimal, at any depth, has more digits than its type says; the readers do not look."""
+    """Return whether a decimal, at any depth, has more digits than its type allows; the readers do not check."""
     if pt.is_struct(array.type):
         return any(_too_long(part) for part in array.flatten())
     if pt.is_nested(array.type):
@@ -90,13 +90,13 @@ def _too_long(array: Any) -> bool:
 
 def _converted(array: Any, type: Any) -> Any:
     if pt.is_dictionary(type):
-        return _converted(array, type.value_type)  # the rest of the way is the same for all sources
+        return _converted(array, type.value_type)  # the rest is the same for all sources
     if array.type == type:
         return array
     if is_uuid(type):
         return uuids_of_text(array)
     if pt.is_time(type) and pt.is_string(array.type):
-        # There is no cast from text to a time of day: it is the time of a moment on some day.
+        # There is no cast from text to a time of day, so read it as a moment on some day.
         moments = pc.binary_join_element_wise("1970-01-01", array, " ").cast(pa.timestamp(type.unit))
         return moments.cast(type)
     return array.cast(type)
@@ -107,9 +107,9 @@ _HEXADECIMAL = r"^\s*[+-]?0[xX]"
 
 
 def may_be_inexact(array: Any) -> bool:
-    """Whether numbers that were read include one that may be another than the text says, at any depth.
+    """Return whether numbers that were read may include one that differs from its text, at any depth.
 
-    A fraction is the float next to it, as everywhere; a whole number is exact, and a finite one is not infinite.
+    A fraction is the nearest float, as everywhere; a whole number must be exact, and a finite one must not be infinite.
     """
     if pt.is_floating(array.type):
         return bool(pc.any(_beyond(array)).as_py())
@@ -119,7 +119,7 @@ def may_be_inexact(array: Any) -> bool:
 
 
 def first_inexact(texts: Any, numbers: Any) -> int | None:
-    """The place of the first text that is not exactly the number that was made of it."""
+    """Return the place of the first text that is not exactly the number made from it, or None."""
     if not pt.is_floating(numbers.type):
         wrong = pc.match_substring_regex(texts, _HEXADECIMAL)
         place = pc.index(wrong, True).as_py()
@@ -135,13 +135,13 @@ def first_inexact(texts: Any, numbers: Any) -> int | None:
 
 
 def _beyond(numbers: Any) -> Any:
-    """Which floats are infinite, or so large that not every whole number is one."""
+    """Return which floats are infinite, or so large that not every whole number is one."""
     limit = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}[numbers.type.bit_width]
     return pc.greater(pc.abs(numbers.cast(pa.float64())), limit - 1)
 
 
 def convertible(column: str, read: Any, type: Any) -> None:
-    """Refuse early what ``converted`` has no way to do."""
+    """Raise an error early for a type to which ``converted`` cannot convert."""
     try:
         converted(pa.nulls(0, read), type)
     except pa.ArrowNotImplementedError:
@@ -152,7 +152,7 @@ def convertible(column: str, read: Any, type: Any) -> None:
 
 
 def first_refused(array: Any, type: Any) -> int:
-    """The place of the first value that ``converted`` refuses; there is one."""
+    """Return the place of the first value that ``converted`` refuses; there must be one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2

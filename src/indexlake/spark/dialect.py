@@ -1,8 +1,8 @@
-"""The query in Spark's dialect: what would quietly mean something else there is written differently, or refused.
+"""Translates a query to Spark's dialect: whatever would silently mean something else is rewritten or refused.
 
-``//`` is for integers: Spark's own takes decimals too and gives a bigint that wraps around.  ``/`` gives doubles, as in
-DuckDB; Spark's would round decimals to a few digits.  Shifts are refused, for Spark's drop bits without a word.  UUIDs
-are text in Spark, so what is compared with one is brought into the one spelling that they have there.
+``//`` is for integers only: Spark's also takes decimals and returns a bigint that wraps around.  ``/`` returns doubles,
+as in DuckDB; Spark's would round decimals to a few digits.  Shifts are refused, because Spark's silently drop bits.
+UUIDs are text in Spark, so whatever is compared with one is converted to their canonical spelling.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _SHIFTS: dict[Any, str] = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">
 _DIFFERENT = frozenset(
     ("bit_count", "bitwise_count", "factorial", "format", "hash", "kurtosis", "levenshtein", "skewness", "unicode")
 )
-"""Functions that both engines have and that give something else in Spark."""
+"""Functions that both engines have but that return something else in Spark."""
 
 
 class SparkText:
-    """The text, over views of these names for tables and searches, and the values of its parameters."""
+    """The translated text, over views with these names for tables and searches, and the values of its parameters."""
 
     def __init__(self, planned: PlannedQuery, names: Sequence[str], searches: Sequence[str] = ()) -> None:
         self._source = planned.query.fragment.source
@@ -57,7 +57,7 @@ class SparkText:
         try:
             self.text = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
         except sqlglot.UnsupportedError as error:
-            raise self._error(f"Spark has no such thing: {error} {INSTEAD}") from None
+            raise self._error(f"Spark does not support this: {error} {INSTEAD}") from None
 
     def _parsed(self, planned: PlannedQuery, names: Sequence[str], searches: Sequence[str]) -> Any:
         views = {view_name(number): quoted(name) for number, name in enumerate(names)}
@@ -73,13 +73,13 @@ class SparkText:
         text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in edits]).text
         try:
             return sqlglot.parse_one(text, read="duckdb")
-        except Exception:  # of the parser, whatever it is
+        except Exception:  # whatever the parser raises
             raise self._error(f"This query cannot be translated into Spark's dialect. {INSTEAD}") from None
 
     def _refuse_different(self, tree: exp.Expression) -> None:
         for node in tree.find_all(*_SHIFTS, exp.Func, exp.DataType):
             if type(node) in _SHIFTS:
-                raise self._error(f"{_SHIFTS[type(node)]} drops bits that do not fit in Spark. {INSTEAD}")
+                raise self._error(f"In Spark, {_SHIFTS[type(node)]} drops bits that do not fit. {INSTEAD}")
             name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", str)()
             if name.lower() in _DIFFERENT:
                 raise self._error(f"{name.lower()} gives a different result in Spark. {INSTEAD}")
@@ -89,18 +89,18 @@ class SparkText:
                 raise self._error("Spark has no utinyint. Cast to smallint, or use engine='duckdb'.")
 
     def _argument(self, name: str) -> exp.Expression:
-        """A parameter where the text uses it; Spark has fewer types of them than we take."""
+        """Return the expression for a parameter, since Spark supports fewer parameter types than we do."""
         marker = f"p{name}" if name.isdigit() else name
         value = self._values[name]
         shown: exp.Expression = exp.Placeholder(this=marker)
         if isinstance(value, UUID):
             value = str(value)
-        elif isinstance(value, datetime):  # Spark would read it in the time zone of this process
+        elif isinstance(value, datetime):  # Spark would interpret it in this process's time zone
             kind = exp.DataType.Type.TIMESTAMPNTZ if value.tzinfo is None else exp.DataType.Type.TIMESTAMPLTZ
             shown, value = exp.cast(shown, kind), value.isoformat(" ")
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             if abs(value) >= 10**MOST_DIGITS:
-                raise self._error(f"Parameter ${name} has more than {MOST_DIGITS} digits, which is all that Spark has.")
+                raise self._error(f"Parameter ${name} has more than {MOST_DIGITS} digits, Spark's limit.")
             value = Decimal(value)
         elif isinstance(value, dict):
             raise self._error(
@@ -115,7 +115,7 @@ class SparkText:
 
 
 def _integer(node: exp.Expression) -> exp.Expression:
-    """The same integer; of anything else, Spark says that it is none."""
+    """Return an expression with the same integer; for any other type, Spark raises an error."""
     return exp.paren(exp.BitwiseOr(this=exp.paren(node), expression=exp.Literal.number(0)))
 
 

@@ -1,7 +1,7 @@
-"""What Spark raises, in a sentence: what a worker's own exception says, and what is wrong with its Python.
+"""Explains what Spark raises in a sentence: a worker's own exception, and what is wrong with the worker's Python.
 
-The workers of a session may run another Python than this process does.  Whether that is why a job failed is asked by
-a small job that needs nothing of ours.
+The workers of a session may run a different Python from this process.  Whether a job failed because of that is found
+out by a small job that needs nothing of ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODULES = {
     "pyroaring": "pyroaring",
     "xxhash": "xxhash",
 }
-"""What tasks import, and the packages that bring it."""
+"""The modules that tasks import, and the packages that provide them."""
 
 _ANOTHER_PYTHON = re.compile(
     r"ModuleNotFoundError|ImportError|Can't get attribute|has no attribute|PYTHON_VERSION_MISMATCH|Cannot run program"
@@ -47,15 +47,15 @@ def look(names):
 """
 
 
-def said(error: BaseException, spark: SparkSession | None = None) -> str:
-    """The sentence in what Spark raises that says what happened, without Java's names and places."""
+def reason_of(error: BaseException, spark: SparkSession | None = None) -> str:
+    """Return the sentence in Spark's error that says what happened, without Java's class names and stack traces."""
     text = str(error)
     told = _of_worker(text) or _of_spark(text) or type(error).__name__
     return told if spark is None or not _ANOTHER_PYTHON.search(text) else with_workers(told, spark)
 
 
 def _of_worker(text: str) -> str | None:
-    """The first line of the exception that ended a Python worker: the last one, if it has causes."""
+    """Return the first line of the exception that ended a Python worker: the last exception, if it has causes."""
     found = None
     for trace in text.split("Traceback (most recent call last):")[1:]:
         for line in trace.splitlines():
@@ -75,7 +75,7 @@ def _of_spark(text: str) -> str | None:
 
 
 def with_workers(told: str, spark: SparkSession) -> str:
-    """The same with which Python the workers run, what it lacks, and how to give them another."""
+    """Add which Python the workers run, what it lacks, and how to give them another one."""
     here = f"this process runs {sys.executable}"
     advice = f"Set PYSPARK_PYTHON={sys.executable}, or a Python with the same packages, before you make the session."
     try:
@@ -96,7 +96,7 @@ def with_workers(told: str, spark: SparkSession) -> str:
 
 
 def _looked(spark: SparkSession) -> tuple[str, str, dict[str, str | None]]:
-    """The workers' Python, its version and its packages.  The function travels by value: they may not have ours."""
+    """Return the workers' Python, its version and its packages, by a function that needs none of our modules."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(_LOOK, namespace)
     (found,) = spark.sparkContext.parallelize([dict(MODULES)], 1).map(namespace["look"]).collect()

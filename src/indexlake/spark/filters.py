@@ -1,7 +1,7 @@
-"""Filters that Spark hands to a data source, as a predicate of ours.
+"""Turns the filters that Spark hands to a data source into a predicate of ours.
 
-Only what means exactly the same on both sides is taken; the rest Spark applies itself.  Each filter is taken or left
-by itself, since Spark joins them with AND.
+Only filters with exactly the same meaning on both sides are accepted; Spark applies the rest itself.  Each filter is
+accepted or left on its own, since Spark joins them with AND.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TEXT_TESTS: dict[type[ds.Filter], str] = {
 
 
 class Pushed:
-    """The filters that are taken, besides a condition that is there already: SQL text and its parameters."""
+    """The accepted filters, in addition to any existing condition: SQL text and its parameters."""
 
     def __init__(self, schema: TableSchema, where: str | None = None) -> None:
         self._schema = schema
@@ -48,7 +48,7 @@ class Pushed:
         return " and ".join(self._parts) or None
 
     def take(self, filters: Sequence[ds.Filter]) -> list[ds.Filter]:
-        """Take what can be taken; returns the rest."""
+        """Accept the filters that can be accepted, and return the rest."""
         return [f for f in filters if not self._take(f)]
 
     def _take(self, filter: ds.Filter) -> bool:
@@ -68,7 +68,7 @@ class Pushed:
 
 
 def _condition(filter: ds.Filter, schema: TableSchema, name: str) -> tuple[str, Any] | None:
-    """SQL text, and the value of its parameter if it has one."""
+    """Return SQL text, and the value of its parameter if it has one; None if there is no equivalent."""
     if isinstance(filter, ds.Not):
         found = _condition(filter.child, schema, name)
         return None if found is None else (f"not ({found[0]})", found[1])
@@ -93,7 +93,7 @@ def _condition(filter: ds.Filter, schema: TableSchema, name: str) -> tuple[str, 
 
 
 def _value(value: Any, field: Field) -> Any:
-    """The value as a parameter that compares with the column as it does in Spark; None where that is not certain."""
+    """Return the value as a parameter that compares with the column as in Spark, or None if that is not certain."""
     type, t = field.type, pa.types
     if t.is_boolean(type):
         return value if isinstance(value, bool) else None

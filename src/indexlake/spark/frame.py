@@ -1,8 +1,8 @@
 """``t.to_spark()``: a table at one snapshot as a Spark DataFrame.
 
-The plan is made once, when the DataFrame is; whatever is done with it later, and whatever jobs do meanwhile, it gives
-the rows of its snapshot, which is pinned for as long as the lake is open.  Parquet blocks are read by Spark where
-that is exact; everything else is read by tasks that run the same code as a scan in this process.
+The plan is made once, together with the DataFrame.  Whatever is done with it later, and whatever jobs do meanwhile, it
+returns the rows of its snapshot, which stays pinned as long as the lake is open.  Parquet blocks are read by Spark
+where that is exact; everything else is read by tasks that run the same code as a scan in this process.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from indexlake.table import Table
 
 SENT_BYTES = 64 << 10
-"""Portions travel with the code of the tasks up to so many bytes; more are broadcast, for a worker to load once."""
+"""Portions up to this size in total are sent with the code of the tasks; larger ones are broadcast."""
 FILLER_BYTES = 128 << 10
-"""So much of nothing travels with the code: the kernel holds small pieces back for up to 40 ms, but not large ones."""
+"""Padding that is sent with the code: the kernel delays small packets by up to 40 ms, but not large ones."""
 
 
 def to_spark(
@@ -45,7 +45,7 @@ def to_spark(
     where: str | None,
     params: Mapping[str, Any] | Sequence[Any] | None,
 ) -> DataFrame:
-    """The rows of a table, or of the snapshot that the handle is fixed to."""
+    """Return the rows of a table, or of the snapshot that the handle is fixed to."""
     lake = table._lake
     lake._check()
     if table._tx is not None:
@@ -55,7 +55,7 @@ def to_spark(
         )
     check_reachable(lake)
     scan = table.scan(where, params=params, columns=columns)
-    arrow_schema(scan.schema)  # what is wrong is refused before Spark is started and a snapshot is pinned
+    arrow_schema(scan.schema)  # so that errors are raised before Spark is started and a snapshot is pinned
     scan._bind(table._schema_now())
     spark = spark or session()
     if not hasattr(spark, "_jsparkSession"):
@@ -64,7 +64,7 @@ def to_spark(
         scan._snapshot = reading.snapshot
     lake._maintenance.keep(reading.snapshot)
     plan, fields, _, row_id, _ = scan._plan()
-    with_id = row_id or not fields  # rows without columns cannot be counted on their way
+    with_id = row_id or not fields  # rows without columns could not be counted on the way
     found = plan_frame(spark, lake, table._state(), plan, fields, row_id=with_id)
     return found if row_id or not with_id else found.drop(ROW_ID)
 
@@ -77,7 +77,7 @@ def check_reachable(lake: Lake) -> None:
 def plan_frame(
     spark: SparkSession, lake: Lake, state: TableState, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool
 ) -> DataFrame:
-    """The rows of a plan: those that Spark reads by itself, and those that our tasks read."""
+    """Return the rows of a plan: those that Spark reads itself, and those that our tasks read."""
     storage = lake.storage
     alone, others = native.divided(state, storage, plan, fields)
     reading = Reading.of(storage, plan, fields, row_id=row_id)
@@ -96,7 +96,7 @@ def plan_frame(
 
 
 def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
-    """The rows that our tasks read; a single column of numbers comes in lists."""
+    """Return the rows that our tasks read; a single numeric column is sent as lists."""
     from pyspark.sql import functions
 
     numbers = spark.range(0, len(cut), 1, len(cut))
@@ -110,7 +110,7 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
 
 
 class IndexLakeScan:
-    """Reads portions by their numbers, on an executor."""
+    """Reads portions by number, on an executor."""
 
     def __init__(self, reading: Reading, cut: list[bytes] | Broadcast[list[bytes]]) -> None:
         self._reading = reading
@@ -127,5 +127,5 @@ class IndexLakeScan:
 
     def __repr__(self) -> str:
         return (
-            f"IndexLakeScan({self._reading.spec.root!r}, {self._reading.schema.names})"  # no options: they are secrets
+            f"IndexLakeScan({self._reading.spec.root!r}, {self._reading.schema.names})"  # without the options: secrets
         )

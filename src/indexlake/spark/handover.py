@@ -1,9 +1,9 @@
-"""Rows on their way from a DataFrame to our tasks: in small batches that Spark does not measure.
+"""Hands rows of a DataFrame to our tasks in small batches whose size Spark does not measure.
 
-Spark keeps what it hands to Python below 64 MiB a batch by measuring the batch after every row that it adds, and that
-takes longer than all the rest of the way.  So batches have few rows here and are not measured.  A row that is wide is
-not handed over at all, but marked; when a task sees a mark, nothing of the job is used, and it begins again with
-measured batches.  A session that has a limit of its own is left alone.
+Spark keeps the batches that it hands to Python below 64 MiB by measuring them after every row it adds, which takes
+longer than everything else on the way.  So batches have few rows here and are not measured.  A wide row is not handed
+over but only marked; when a task sees a mark, the whole result is discarded and the job starts again with measured
+batches.  If a session has a limit of its own, it is left alone.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from indexlake.spark.runner import SparkRunner
 
     Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    """Turns the batches of a partition into one that says what came of them."""
+    """Turns the batches of a partition into one batch that reports the result."""
 
 ROWS = 4_096
-"""In a batch that is not measured,"""
+"""The number of rows in a batch that is not measured,"""
 ROW_BYTES = 64 << 10
 """if no row has more text, bytes and list elements than this: so a batch has at most 256 MiB of them."""
 
@@ -43,7 +43,7 @@ _WAIT_SECONDS = 0.2
 
 
 def handed_over(runner: SparkRunner, frame: DataFrame, work: Work, check: Callable[[], None]) -> list[bytes]:
-    """What the tasks say of the partitions of a frame, whose columns they get by their places."""
+    """Return the results of the tasks for the partitions of a frame, which get its columns by position."""
     frame, spark = by_place(frame), frame.sparkSession
     marked = _marked(frame)
     if marked is not None and not _has_limit(spark):
@@ -56,13 +56,13 @@ def handed_over(runner: SparkRunner, frame: DataFrame, work: Work, check: Callab
 
 
 def by_place(frame: DataFrame) -> DataFrame:
-    """The frame with its columns named by their places: on the way to Python, Spark loses a name with a dot or a
-    backtick, and one that is there twice."""
+    """Return the frame with columns named by position: Spark loses names with dots or backticks, and duplicates, on the
+    way to Python."""
     return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
 
 
 class IndexLakeHandover:
-    """Gives marked rows to a task without their marks, on an executor; says nothing where one is wide."""
+    """Passes rows without their marks to a task, on an executor; returns null if a row is wide."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -85,11 +85,11 @@ class IndexLakeHandover:
 
 
 class _WideRowError(Exception):
-    """Never leaves a task."""
+    """Raised for a marked row; never leaves a task."""
 
 
 def _marked(frame: DataFrame) -> DataFrame | None:
-    """The frame with a mark on each row; a wide row has the mark only.  None: Spark cannot tell how wide a row is."""
+    """Return the frame with wide rows reduced to a mark, or None if Spark cannot tell how wide a row is."""
     from pyspark.sql import functions as f
 
     widths: dict[str, Column] = {}
@@ -124,7 +124,7 @@ def _is_fixed(type: DataType) -> bool:
 
 @dataclass(slots=True)
 class _Jobs:
-    """Jobs on one session, all of one kind: what a session is set to holds for all of them."""
+    """The jobs on one session, which are all measured or all not: its settings apply to all of them."""
 
     measured: bool
     before: str | None
@@ -137,7 +137,7 @@ _running: dict[int, _Jobs] = {}
 
 @contextmanager
 def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) -> Iterator[None]:
-    """The session as a job needs it, while no job that needs it otherwise runs on it."""
+    """Set up the session for a job, waiting for jobs that need it set up differently."""
     session = id(spark)
     with _changed:
         while session in _running and _running[session].measured != measured:
@@ -145,12 +145,12 @@ def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) 
             check()
         jobs = _running.get(session)
         if jobs is None:
-            before = spark.conf.get(_MOST_ROWS) if _says(spark, _MOST_ROWS) else None
+            before = spark.conf.get(_MOST_ROWS) if _is_set(spark, _MOST_ROWS) else None
             if not measured:
                 limit = int(before or 0)
                 spark.conf.set(_MOST_ROWS, min(limit, ROWS) if limit > 0 else ROWS)
                 spark.conf.set(_MOST_BYTES, _UNMEASURED)
-            jobs = _running[session] = _Jobs(measured, before)  # once nothing can fail: others wait for its end
+            jobs = _running[session] = _Jobs(measured, before)  # once nothing can fail: others wait for it
         jobs.number += 1
     try:
         yield
@@ -165,7 +165,7 @@ def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) 
 
 
 def _restore(spark: SparkSession, rows: str | None) -> None:
-    with suppress(Exception):  # a Spark that is gone has no settings, and its own error is on the way
+    with suppress(Exception):  # if Spark is gone there is nothing to restore, and its own error is on the way
         spark.conf.unset(_MOST_BYTES)
         if rows is None:
             spark.conf.unset(_MOST_ROWS)
@@ -174,11 +174,11 @@ def _restore(spark: SparkSession, rows: str | None) -> None:
 
 
 def _has_limit(spark: SparkSession) -> bool:
-    """Whether the session says how large a batch may be, and not we for it."""
+    """Return whether the session has a limit on batch size that was not set by us."""
     with _changed:
         jobs = _running.get(id(spark))
-        return (jobs is None or jobs.measured) and _says(spark, _MOST_BYTES)
+        return (jobs is None or jobs.measured) and _is_set(spark, _MOST_BYTES)
 
 
-def _says(spark: SparkSession, name: str) -> bool:
+def _is_set(spark: SparkSession, name: str) -> bool:
     return bool(spark.conf._jconf.contains(name))

@@ -1,8 +1,8 @@
-"""One column of numbers on its way to Spark: as lists of values, which Spark takes apart again.
+"""Sends a single numeric column to Spark as lists of values, which Spark unpacks again.
 
-Spark copies every row that Python gives it into a row of its own before it looks at it.  Where a row is one number,
-that costs more than all the rest; a list is copied as one row.  With more columns, or with text, taking the lists
-apart costs as much as it saves.
+Spark copies every row from Python into a row of its own before looking at it.  If a row is a single number, that costs
+more than everything else; a list is copied as one row.  With more columns, or with text, unpacking the lists costs as
+much as it saves.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 LISTS = "rows"
-"""The column that holds the lists."""
+"""The name of the column of lists."""
 LIST_ROWS = 8_192
 
 
 def in_lists(schema: pa.Schema) -> bool:
-    """Whether rows of these columns, in the types of Spark, had better travel in lists."""
+    """Return whether rows of these columns, in Spark's types, are better sent as lists."""
     return len(schema) == 1 and _is_number(schema.types[0])
 
 
@@ -24,7 +24,7 @@ def list_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch, so many in each list; no value is copied."""
+    """Return the rows of a batch as lists of ``LIST_ROWS`` values; no value is copied."""
     values = batch.column(0)
     starts = pa.array([*range(0, len(values), LIST_ROWS), len(values)], pa.int32())
     return pa.RecordBatch.from_arrays(

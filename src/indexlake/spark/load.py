@@ -1,9 +1,9 @@
-"""Loads a Spark DataFrame into a table: straight to blocks, each Spark task its own, all in one commit.
+"""Loads a Spark DataFrame into a table: each Spark task writes its own blocks, and all are committed together.
 
-Rows for a clustered table are staged as sorted runs, then sorted across all tasks: the frame is computed once, and keys
-are compared by our order of them and by nobody else's.
+Rows for a clustered table are staged as sorted runs, then sorted across all tasks: the frame is computed only once, and
+keys are always compared in our own order.
 
-What a task writes is named in its result; only what is in the results that Spark accepts is ever committed, so tasks
+The files of a task are named in its result.  Only files in the results that Spark accepts are ever committed, so tasks
 that die, are repeated or run twice leave nothing but files for vacuum.
 """
 
@@ -52,7 +52,7 @@ MOST_PARTITIONS = 1 << 20
 
 
 def load_frame(lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: str, token: str | None) -> WriteResult:
-    """Append the rows, put them in the place of all that are there, or upsert them by primary key."""
+    """Append the rows, replace all existing rows with them, or upsert them by primary key."""
     runner = SparkRunner(frame.sparkSession, lake.storage)
     if mode == "upsert":
         return _upsert(lake, table, frame, runner, job, token)
@@ -62,7 +62,7 @@ def load_frame(lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: st
 
 
 def _written(lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job, state: TableState) -> list[NewBlock]:
-    """Has Spark write the rows of a frame to blocks, which nothing names yet."""
+    """Have Spark write the rows of a frame to blocks, which are not committed yet."""
     table_id = state.table.table_id
     check_columns(frame.schema, state.current)
     target = Target.of(state, lake._writer_id())
@@ -79,7 +79,7 @@ def _written(lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job, state:
             break
         if partitions == MOST_PARTITIONS:
             raise too_many(partitions)
-        partitions *= 16  # more tasks than ranges: nothing of this run is used
+        partitions *= 16  # there were more tasks than id ranges: discard this run
     blocks = accepted(found)
     give_back_ids(lake, table_id, first, partitions, 1 + max((w.partition for w in found), default=-1))
     job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
@@ -87,7 +87,7 @@ def _written(lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job, state:
 
 
 def check_columns(frame: StructType, schema: TableSchema) -> None:
-    """Refuse a frame with columns that the table does not have, or that do not fit there."""
+    """Refuse a frame with columns that the table does not have, or whose types do not fit."""
     seen: set[str] = set()
     for field in frame.fields:
         name = field.name
@@ -107,7 +107,7 @@ def check_columns(frame: StructType, schema: TableSchema) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a Spark task has to say: its files, or why there are none."""
+    """The result of a Spark task: its files, or why there are none."""
 
     partition: int
     files: tuple[Any, ...]
@@ -119,20 +119,20 @@ class _Work(ABC):
 
     def __init__(self, target: Target, storage: Storage, columns: Sequence[str]) -> None:
         self._target = target
-        self._columns = list(columns)  # of the rows; what they are called on their way is for Spark alone
+        self._columns = list(columns)  # names of the rows' columns; the names used on the way are irrelevant
         self._spec: StorageSpec = storage.spec()
         self._options: Mapping[str, str] = dict(storage.secrets)
 
     def __repr__(self) -> str:
         folder = table_folder(self._target.table_id)
-        return f"{type(self).__name__}({self._spec.root!r}, {folder!r})"  # no options: they are secrets
+        return f"{type(self).__name__}({self._spec.root!r}, {folder!r})"  # leaves out the options, which are secret
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         said = pickle.dumps(self.written(batches))
         yield pa.RecordBatch.from_pydict({"result": pa.array([said], pa.binary())})
 
     def written(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """What came of this task; an error that a repetition would not cure is part of it."""
+        """Return the result of this task, including any error that a retry would not fix."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -147,13 +147,13 @@ class _Work(ABC):
             return Written(partition, (), error)
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """With the columns and types of the table."""
+        """Return the rows with the columns and types of the table."""
         schema = self._target.schema
         return (conform(_typed(batch, schema), schema) for batch in batches)
 
     @abstractmethod
     def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Any]:
-        """The files that hold the rows."""
+        """Write the rows and yield the files."""
 
 
 class IndexLakeWrite(_Work):
@@ -166,7 +166,7 @@ class IndexLakeWrite(_Work):
 
     def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[NewBlock]:
         if partition >= self._partitions:
-            return  # no ids are left for it: the driver will see
+            return  # there are no ids left for it, which the driver will notice
         rows = self._rows(batches)
         for block in write_many(storage, self._target, rows, IdRange(self._first, partition).take):
             block.keys = {}  # the segment has them
@@ -183,7 +183,7 @@ class IndexLakeSort(_Work):
 
 
 class IndexLakeStage(_Work):
-    """Writes the rows as they are to one file, for the driver to take as the source of an upsert."""
+    """Writes the rows as they are to one file, which the driver uses as the source of an upsert."""
 
     def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[NewFile]:
         target = self._target
@@ -198,7 +198,7 @@ class IndexLakeStage(_Work):
 def _upsert(
     lake: Lake, table: Table, frame: DataFrame, runner: SparkRunner, job: Job, token: str | None
 ) -> WriteResult:
-    """Spark writes the rows to files, and this process upserts what is in them, in bounded memory."""
+    """Have Spark write the rows to files, and upsert their contents in this process, in bounded memory."""
     with table._reading() as reading:
         state = reading.state
     check_columns(frame.schema, state.current)
@@ -221,11 +221,11 @@ def _upsert(
 
 
 def too_many(partitions: int) -> JobError:
-    return JobError(f"A load has at most {partitions:,} partitions. Call df.coalesce(…) first.")
+    return JobError(f"A load can have at most {partitions:,} partitions. Call df.coalesce(…) first.")
 
 
 def accepted(found: Sequence[Written]) -> list[Any]:
-    """The files of all tasks, in the order of the partitions; or the error of one."""
+    """Return the files of all tasks, in the order of the partitions; raise the error of a failed task."""
     failed = next((w.error for w in found if w.error is not None), None)
     if failed is not None:
         raise failed
@@ -233,7 +233,7 @@ def accepted(found: Sequence[Written]) -> list[Any]:
 
 
 def _typed(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Spark's values in the types of the table's columns."""
+    """Return Spark's values in the types of the table's columns."""
     fields = [schema.field(name) for name in batch.schema.names]
     arrays = [from_spark(array, f.type, f.name) for array, f in zip(batch.columns, fields, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields])

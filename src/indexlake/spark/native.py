@@ -1,10 +1,10 @@
-"""Blocks that Spark reads by itself: Parquet files, where that gives exactly the same rows.
+"""Parquet blocks that Spark can read by itself with exactly the same rows as a result.
 
-Exactly the same means: every row of the file is visible, the file has every column that is asked for, Spark's reader
-makes the same value of each, and a filter that Spark applies to what a file says of itself drops no row that its own
-comparison keeps.  The last is why a block with a NaN goes the other way (NaN is greater than everything in Spark, and
-not in the statistics of a file), and timestamps in milliseconds (the filter is rounded to them).  A block with an
-infinite date or timestamp goes that way to be refused: Spark takes it for an ordinary one.
+That means: every row of the file is visible, the file has all requested columns, Spark's reader produces the same
+values, and a filter that Spark applies to the file's statistics drops no row that its own comparison keeps.  Because of
+the last point, blocks with a NaN are excluded (in Spark, NaN is greater than everything, but file statistics ignore
+it), and so are timestamps in milliseconds (Spark rounds the filter to them).  Blocks with an infinite date or timestamp
+are excluded in order to be refused: Spark would take it for an ordinary one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ OPTIONS = {
     "mergeSchema": "false",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
-    "recursiveFileLookup": "true",  # or folders named a=b above the files would become columns
-    "__globPaths__": "false",  # or brackets in the name of a folder would be a pattern
+    "recursiveFileLookup": "true",  # otherwise, parent folders named a=b would become columns
+    "__globPaths__": "false",  # otherwise, brackets in a folder name would be a pattern
 }
-"""What the settings of a session must not change."""
+"""Set explicitly so that session settings cannot change them."""
 
 FLOAT_OPTIONS = {"parquet.filter.dictionary.enabled": "false"}  # 0.0 is not in a dictionary that has -0.0
 
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def divided(
     state: TableState, storage: Storage, plan: ScanPlan, fields: Sequence[Field]
 ) -> tuple[list[BlockTask], list[BlockTask]]:
-    """The blocks of a plan that Spark can read by itself, and those that need our code."""
+    """Split the blocks of a plan into those that Spark can read itself and those that need our code."""
     if not storage.is_local or plan.predicate is not None or not all(is_exact(f.type) for f in fields):
         return [], list(plan.tasks)
     native: list[BlockTask] = []
@@ -58,7 +58,7 @@ def divided(
 def frame(
     spark: SparkSession, storage: Storage, tasks: Sequence[BlockTask], fields: Sequence[Field], *, row_id: bool
 ) -> DataFrame:
-    """The rows of such blocks."""
+    """Return the rows of blocks that Spark can read itself."""
     from pyspark.sql import functions
 
     columns = [f.arrow(f.column) for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])
@@ -88,7 +88,7 @@ def _is_native(state: TableState, task: BlockTask, fields: Sequence[Field]) -> b
 
 
 def _is_ordinary(type: Any, column: ColumnStats) -> bool:
-    """Whether no value is a NaN, or an infinite date or timestamp."""
+    """Return whether no value is NaN, or an infinite date or timestamp."""
     if _is_float(type):
         return column.max != NAN
     if column.value_count == 0:
@@ -110,7 +110,7 @@ def _plain(type: Any) -> Any:
 
 
 def is_exact(type: Any, *, nested: bool = False) -> bool:
-    """Whether Spark reads the type from our Parquet files as we give it to Spark."""
+    """Return whether Spark reads the type from our Parquet files with the values that we would hand to Spark."""
     t = pa.types
     if t.is_dictionary(type):
         return is_exact(type.value_type, nested=nested)
@@ -124,7 +124,7 @@ def is_exact(type: Any, *, nested: bool = False) -> bool:
     if t.is_map(type):
         return is_exact(type.key_type, nested=True) and is_exact(type.item_type, nested=True)
     if t.is_float32(type) or t.is_float64(type) or t.is_date32(type):
-        return not nested  # what is nested has no bounds that would tell of a NaN or an infinite date
+        return not nested  # nested values have no statistics that would reveal a NaN or an infinite date
     if t.is_timestamp(type):
         return bool(type.unit == "us") and not nested
     if t.is_decimal128(type):

@@ -1,9 +1,9 @@
-"""Columns that hold no nulls at a snapshot: what Spark is told about them, and what users see.
+"""Columns without nulls at a snapshot: what Spark is told about them, and what users see.
 
-Spark looks for a null in each row of each column that may have one, which takes a tenth of a scan's time.  If the
-statistics of all blocks and the hot rows say that there is none, the rows handed over by Python are declared not null,
-and a task still refuses to hand over a null.  The DataFrame's schema does not show this: whatever may be null in the
-table may be null there, whatever the rows are today.
+Spark checks each value of each nullable column for null, which takes a tenth of a scan's time.  If the statistics of
+all blocks and the hot rows show that there are no nulls, the rows handed over by Python are declared not null, and
+tasks still refuse to hand over a null.  The DataFrame's schema does not show this: a column that is nullable in the
+table is nullable there, whatever the rows are today.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def filled_columns(
     blocks: BlockIndex, plan: ScanPlan, tasks: Sequence[BlockTask], fields: Sequence[Field]
 ) -> frozenset[str]:
-    """The names of columns, the row id's among them, that have no null in these blocks and in the hot rows."""
+    """Return the names of columns without nulls in these blocks and in the hot rows, including the row id's."""
     among = blocks.indices_of([task.file_id for task in tasks])
     if among is None:
         return frozenset({ROW_ID})
@@ -38,14 +38,14 @@ def filled_columns(
 
 
 def declared(schema: StructType, names: Collection[str]) -> StructType:
-    """The columns of a DataFrame; those of these names without nulls."""
+    """Return the schema with the named columns declared as not null."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f.name, f.dataType, f.name not in names) for f in schema])
 
 
 def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> None:
-    """Refuse a batch of a file that has a null in a column of these names."""
+    """Refuse a batch of a file with a null in one of the named columns."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if column.null_count and name in names:
             raise CorruptionError(
@@ -56,7 +56,7 @@ def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> No
 
 
 def may_be_null(frame: DataFrame, names: Collection[str]) -> DataFrame:
-    """The same rows, of columns that may be null as far as anyone can see; Spark's optimizer sees through it."""
-    places = [f"c{n}" for n in range(len(frame.columns))]  # a name may be anything, and mean something else in SQL
+    """Return the rows with the named columns nullable for users; Spark's optimizer sees through it."""
+    places = [f"c{n}" for n in range(len(frame.columns))]  # names may be anything, even SQL
     shown = [f"if(true, {p}, null) AS {p}" if n in names else p for p, n in zip(places, frame.columns, strict=True)]
     return frame.toDF(*places).selectExpr(*shown).toDF(*frame.columns)

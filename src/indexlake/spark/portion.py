@@ -1,9 +1,9 @@
 """Portions: what one Spark task reads of a scan plan, and the code that reads it there.
 
-A portion names some blocks of the plan and may carry hot rows; if there are too many to send, they are staged in
-files.  It is plain bytes without secrets.  Portions of a clustered table are in key order, and a partition is in a
-single one unless it is too large; Spark cannot be told, because its Python sources have no way to do so.  ``Reading``
-is what all portions of a plan share; it opens the storage where it runs and never sees the catalog.
+A portion names some blocks of the plan and may carry hot rows; if there are too many to send, they are staged in files.
+It is plain bytes without secrets.  Portions of a clustered table are in key order, and a partition is not split unless
+it is too large; Spark cannot be told, because its Python sources have no way to declare an order. ``Reading`` is what
+all portions of a plan share; it opens the storage where it runs and never sees the catalog.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 MOST_BYTES = 128 << 20
-"""Of the files that one task reads."""
+"""The most bytes of files that one task reads."""
 LEAST_BYTES = 16 << 20
-"""Of one task: to start another in Python costs Spark as much as to read so much."""
+"""The fewest bytes for a task: starting another one in Python costs Spark as much as reading this much."""
 OPEN_BYTES = 1 << 20
-"""What opening a file costs, in bytes that could be read in that time."""
+"""The cost of opening a file, in bytes that could be read in the same time."""
 HOT_BYTES = 8 << 20
-"""Hot rows travel with the plan up to so many bytes, beyond in files."""
+"""Hot rows up to this size are sent with the plan, more of them in files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
-    """Hot rows as an Arrow stream, in the types of Spark."""
+    """Hot rows as an Arrow stream, in Spark's types."""
 
     data: bytes
 
 
 Part = BlockTask | CarriedRows | NewFile
-"""A portion is a tuple of them; a file holds hot rows."""
+"""A portion is a tuple of these; a NewFile holds hot rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where rows may be staged: with the files of the table, as those of a writer."""
+    """Where rows may be staged: with the table's files, under a registered writer."""
 
     storage: Storage
     table_id: int
@@ -75,16 +75,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the portions of one plan are read, wherever that is."""
+    """How the portions of one plan are read, wherever that happens."""
 
     spec: StorageSpec
     secrets: Mapping[str, str] = field(repr=False)
     fields: tuple[Field, ...]
     row_id: bool
     predicate: Bound | None
-    columns: tuple[tuple[Field, ...], ...]  # of the files and of the snapshot: portions name them by number
+    columns: tuple[tuple[Field, ...], ...]  # of the files and of the snapshot; portions refer to them by number
     schema: pa.Schema  # of the rows as Spark gets them
-    filled: frozenset[str] = frozenset()  # columns in which Spark looks for no nulls
+    filled: frozenset[str] = frozenset()  # columns that Spark need not check for nulls
 
     @staticmethod
     def of(storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Reading:
@@ -101,7 +101,7 @@ class Reading:
         return sink.getvalue()
 
     def rows(self, portion: bytes) -> Iterator[pa.RecordBatch]:
-        """The rows of a portion, in the types of Spark."""
+        """Yield the rows of a portion, in Spark's types."""
         files = OpenFiles(opened(self.spec, self.secrets))
         try:
             for part in _Unpack(io.BytesIO(portion), self.columns).load():
@@ -126,7 +126,7 @@ class Reading:
 
 
 class _Pack(pickle.Pickler):
-    """Writes a number where a portion has columns that all portions share: there may be thousands of both."""
+    """Pickles the columns that all portions share as numbers, as there may be thousands of both."""
 
     def __init__(self, sink: IO[bytes], shared: Sequence[object]) -> None:
         super().__init__(sink, pickle.HIGHEST_PROTOCOL)
@@ -149,7 +149,7 @@ def portions(
     plan: ScanPlan, tasks: Sequence[BlockTask], state: TableState, reading: Reading, parallelism: int,
     stage: Stage | None,
 ) -> list[bytes]:  # fmt: skip
-    """Everything that is to be read of a plan, cut for so many tasks at a time."""
+    """Return everything to be read of a plan, divided for ``parallelism`` tasks at a time."""
     named = {f.name for f in reading.fields} | (set(reading.predicate.columns) if reading.predicate else set())
     parts: list[tuple[int, Part]] = [(_cost(task, len(named)), task) for task in tasks]
     hot: list[tuple[int, Part]] = list(_hot_parts(plan, reading, stage))
@@ -161,9 +161,9 @@ def portions(
 
 
 def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Part]]:
-    """Groups of about the same cost: one for each core, fewer where they would be tiny, more where they would be huge.
+    """Divide the parts into similar groups: one per core, fewer if they would be tiny, more if they would be huge.
 
-    More are a multiple of the cores, so that none waits for the last few.
+    If more, a multiple of the number of cores, so that none waits for the last few.
     """
     number = _number(sum(cost for cost, _ in parts), len(parts), parallelism)
     found: list[list[Part]] = [[] for _ in range(number)]
@@ -176,7 +176,7 @@ def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Par
 
 
 def groups_in_order(units: Sequence[Sequence[tuple[int, Part]]], parallelism: int) -> list[list[Part]]:
-    """As many groups; units stay whole and in their order."""
+    """Divide the units into the same number of groups, keeping units whole and in order."""
     total = sum(cost for unit in units for cost, _ in unit)
     number = _number(total, len(units), parallelism)
     found: list[list[Part]] = [[] for _ in range(number)]
@@ -196,7 +196,7 @@ def _number(total: int, count: int, parallelism: int) -> int:
 def _by_partition(
     parts: Sequence[tuple[int, Part]], ranges: Ranges, blocks: BlockIndex
 ) -> Iterator[list[tuple[int, Part]]]:
-    """The blocks of each partition together, in the order of their keys; then those that are in none."""
+    """Yield the blocks of each partition together, in key order, then those that are in no partition."""
     placed: dict[int, list[tuple[int, Part]]] = {}
     others: list[tuple[int, Part]] = []
     for cost, part in parts:
@@ -214,14 +214,14 @@ def _by_partition(
 
 
 def _cost(task: BlockTask, column_count: int) -> int:
-    """Bytes to be read of a file: of some of its columns, taken for equally large, and perhaps of some of its rows."""
+    """Estimate the bytes to read of a file by its share of rows and columns, taken to be equally large."""
     rows = 1.0 if task.only is None else min(1.0, len(task.only) / max(1, task.record_count))
     columns = min(1.0, max(1, column_count) / max(1, len(task.fields)))
     return OPEN_BYTES + int(task.size * rows * columns)
 
 
 def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[tuple[int, CarriedRows | NewFile]]:
-    """What is full is staged; the rest travels with the plan."""
+    """Yield hot rows: full batches are staged, the rest is sent with the plan."""
     held: list[pa.RecordBatch] = []
     size = 0
     for piece in hot_pieces(plan, reading.fields, row_id=reading.row_id):
@@ -243,9 +243,9 @@ _settled = False
 
 
 def _settle() -> None:
-    """Once in a worker of Spark, which collects garbage after each task: what is loaded by now is not looked at again.
+    """Once in each Spark worker, which collects garbage after each task: exempt everything loaded so far.
 
-    To look at everything that was ever imported takes longer than a small task.
+    Otherwise, going through everything ever imported would take longer than a small task.
     """
     global _settled
     if not _settled:

@@ -1,8 +1,8 @@
 """``lake.sql(…, engine="spark")``: our scans, and Spark for the rest of the query.
 
-The query is parsed and its scans are planned as for DuckDB: one snapshot for all tables, and each scan with the
-columns and conditions that the query needs.  The rest is translated into Spark's dialect and evaluated by Spark, by
-its rules.  The snapshot is pinned while the lake is open, like that of ``to_spark``.
+The query is parsed and its scans are planned as for DuckDB: one snapshot for all tables, and each scan with the columns
+and conditions that the query needs.  The rest is translated to Spark's dialect and evaluated by Spark, following its
+own rules.  The snapshot stays pinned while the lake is open, as for ``to_spark``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexlake.errors import ExpressionError, JobError
 from indexlake.schema import ROW_ID
 from indexlake.spark.dialect import INTEGERS, SparkText
-from indexlake.spark.failure import said
+from indexlake.spark.failure import reason_of
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class SparkResult(SqlResult):
-    """Rows that Spark computes; each partition passes through this process by itself."""
+    """Rows that Spark computes; they pass through this process one partition at a time."""
 
     def __init__(self, frame: DataFrame, snapshot_id: int) -> None:
         self._frame = frame
         super().__init__(self._stream, snapshot_id)
 
     def to_spark(self) -> DataFrame:
-        """The DataFrame, to go on with in Spark."""
+        """The DataFrame, for further processing in Spark."""
         return self._frame
 
     def _stream(self) -> Batches:
@@ -64,13 +64,13 @@ def run_query(planned: PlannedQuery) -> SparkResult:
 
 
 def frame_of(planned: PlannedQuery) -> DataFrame:
-    """The query as a DataFrame."""
+    """Return the query as a DataFrame."""
     lake = planned.lake
     check_reachable(lake)
     spark = session()
     if spark.conf.get("spark.sql.ansi.enabled") != "true":
         raise JobError(
-            "This Spark session has spark.sql.ansi.enabled set to false, and then numbers wrap around. Switch it on: "
+            "This Spark session has spark.sql.ansi.enabled set to false, so numbers would wrap around. Switch it on: "
             "spark.conf.set('spark.sql.ansi.enabled', 'true')."
         )
     prefix = f"__il_{uuid.uuid4().hex}"
@@ -96,11 +96,11 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
             return spark.sql(words.text, args=words.arguments)
     finally:
         for name in made:
-            spark.catalog.dropTempView(name)  # the DataFrame has the plan itself
+            spark.catalog.dropTempView(name)  # the DataFrame holds the plan itself
 
 
 def explained(planned: PlannedQuery) -> str:
-    """Spark's own plan."""
+    """Return Spark's own plan."""
     frame = frame_of(planned)
     with _translated(frame.sparkSession), redirect_stdout(io.StringIO()) as printed:
         frame.explain(mode="formatted")
@@ -108,13 +108,13 @@ def explained(planned: PlannedQuery) -> str:
 
 
 def _scanned(spark: SparkSession, planned: PlannedQuery, table: TablePlan) -> DataFrame:
-    row_id = table.row_id or not table.fields  # rows without columns cannot be counted on their way
+    row_id = table.row_id or not table.fields  # rows without columns could not be counted on the way
     found = plan_frame(spark, planned.lake, table.found.state, table.scan, table.fields, row_id=row_id)
     return found if table.row_id or not row_id else found.drop(ROW_ID)
 
 
 def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows of this process, which travel with Spark's plan."""
+    """Return rows of this process as a DataFrame; they are sent with Spark's plan."""
     shown = arrow_schema(rows.schema)
     batches = [to_spark(batch, shown) for batch in rows.to_batches() if batch.num_rows]
     schema = spark_schema(shown)
@@ -122,7 +122,7 @@ def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as bytes, so that Spark passes them on as they are."""
+    """Serialise batches, so that Spark passes them on unchanged."""
     for batch in batches:
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, batch.schema) as writer:
@@ -132,18 +132,18 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _translated(spark: SparkSession, of_types: str | None = None) -> Iterator[None]:
-    """Errors of Spark as errors of ours; ``of_types`` is what to say where types do not match."""
+    """Translate Spark's errors into ours; ``of_types`` is advice for mismatched types."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        told = said(error)
+        told = reason_of(error)
         advice = f" {of_types}" if of_types and "DATATYPE_MISMATCH" in told else ""
         raise ExpressionError(f"Spark: {told}{advice}") from None
     except PySparkException as error:
-        raise JobError(f"Spark could not run the query: {said(error, spark)}") from None
+        raise JobError(f"Spark could not run the query: {reason_of(error, spark)}") from None
     except Exception as error:
         if "Py4J" not in type(error).__name__:
             raise
-        raise JobError(f"Spark could not run the query: {said(error, spark)}") from None
+        raise JobError(f"Spark could not run the query: {reason_of(error, spark)}") from None

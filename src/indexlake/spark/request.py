@@ -1,7 +1,7 @@
 """What the options of the data source ask for: which table of which lake, and how to open it.
 
-Spark shows options in plans and logs, except those whose names say that they are secret.  So secrets are taken only
-from such options or from the driver's environment.
+Spark shows options in plans and logs, except those whose names mark them as secret.  So secrets are only taken from
+such options or from the driver's environment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from indexlake.table import Table
 
 CATALOG = "INDEXLAKE_CATALOG"
-"""In the driver's environment: the catalog's address."""
+"""The catalog's address, in the driver's environment."""
 
 _KNOWN = (
     "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "snapshot",
@@ -34,7 +34,7 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which table is asked for, and how to open its lake.  Shows no secret."""
+    """Which table is asked for, and how to open its lake.  Its repr shows no secrets."""
 
     catalog: str = field(repr=False)
     catalog_schema: str | None
@@ -47,7 +47,7 @@ class Request:
     token: str | None = None
     cache_dir: str | None = None
     cache_bytes: int = CACHE_BYTES
-    pinned: bool = False  # the snapshot was pinned when the table was loaded
+    pinned: bool = False  # whether the snapshot was pinned when the table was loaded
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Request:
@@ -120,7 +120,7 @@ class Request:
 
 
 def _without_password(address: str | None) -> str | None:
-    """The address, which has no password in it."""
+    """Return the address, after checking that it has no password in it."""
     if address is not None and "://" in address:
         url = urlsplit(address)
         if url.password or "password" in parse_qs(url.query):

@@ -1,8 +1,8 @@
-"""Runs the tasks of a job on Spark: one Spark task each, small records back.
+"""Runs the tasks of a job on Spark: one Spark task each, with small records as results.
 
-Executors get the storage's description and its options, never the catalog.  A task that fails or is run twice writes
-files under different names; only the files in the results that come back here are ever committed.  An error in a task
-arrives as that error; what Spark itself retries are workers that died.
+Executors get the storage's description and its options, but never the catalog.  A task that fails or is run twice
+writes files under different names; only the files in the results that come back here are ever committed.  An error in a
+task arrives here as that error; Spark itself only retries when workers die.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from indexlake.errors import IndexLakeError, JobError
 from indexlake.pipeline.runner import Check, Result, Task, Work
-from indexlake.spark.failure import said, with_workers
+from indexlake.spark.failure import reason_of, with_workers
 from indexlake.storage import Storage, StorageSpec
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ log = logging.getLogger("indexlake")
 
 CHECK_SECONDS = 0.2
 ROUND = 4
-"""Tasks per core that are given to Spark at once: enough to keep it busy, few enough to show progress."""
+"""Tasks per core given to Spark at once: enough to keep it busy, few enough to show progress."""
 
 ROUND_BYTES = 128 << 20
-"""What the tasks of one round may carry with them: all of it passes through the memory of Spark's driver."""
+"""The most data that the tasks of one round carry: all of it passes through the memory of Spark's driver."""
 
 LARGE = 64 << 20
-"""Spark passes no task of more than 128 MiB.  One that carries so much of its input with it is run here."""
+"""Spark passes on no task of more than 128 MiB.  A task that carries more than this is run here instead."""
 
 
 class SparkRunner:
-    """Tasks on a Spark session."""
+    """Runs tasks on a Spark session."""
 
     def __init__(self, spark: SparkSession, storage: Storage) -> None:
         if storage.root.startswith("memory:"):
@@ -59,7 +59,7 @@ class SparkRunner:
         return f"SparkRunner({self._spark.sparkContext.master})"
 
     def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
-        """Results come in the order of the tasks, a round of them at a time."""
+        """Yield the results in the order of the tasks, one round of tasks at a time."""
         round: list[bytes] = []
         for task in tasks:
             packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
@@ -90,11 +90,11 @@ class SparkRunner:
         return found
 
     def collect(self, frame: DataFrame, check: Check) -> list[Any]:
-        """The values of a frame of one column."""
+        """Return the values of a frame with one column."""
         return [row[0] for row in self._watched(frame.collect, "a load", check)]
 
     def _watched(self, work: Callable[[], list[Any]], what: str, check: Check) -> list[Any]:
-        """One Spark job.  It runs beside this thread, which watches for a reason to stop it."""
+        """Run one Spark job in another thread, while this one watches for a reason to stop it."""
         from pyspark import InheritableThread
 
         check()
@@ -116,19 +116,19 @@ class SparkRunner:
                 thread.join(CHECK_SECONDS)
                 check()
         except BaseException:
-            while thread.is_alive():  # again and again: the job may not have been submitted yet
+            while thread.is_alive():  # repeatedly, since the job may not have been submitted yet
                 context.cancelJobGroup(group)
                 thread.join(CHECK_SECONDS)
             raise
         (found,) = outcome
         if isinstance(found, BaseException):
             log.debug("a Spark job failed", exc_info=found)
-            raise JobError(f"Spark could not run the tasks: {said(found, self._spark)}") from None
+            raise JobError(f"Spark could not run the tasks: {reason_of(found, self._spark)}") from None
         return found  # type: ignore[no-any-return]
 
 
 class _Failure:
-    """An error of a task: a result like any other, so that Spark neither retries it nor dresses it up."""
+    """An error of a task, returned like any other result, so that Spark neither retries nor wraps it."""
 
     def __init__(self, error: IndexLakeError, trace: str, *, lacks_module: bool) -> None:
         self.error = error
@@ -147,7 +147,7 @@ class _Remote:
     def __call__(self, packed: bytes) -> Any:
         try:
             storage = opened(self._spec, self._options)
-            return self._run(storage, pickle.loads(packed), _nothing)
+            return self._run(storage, pickle.loads(packed), _no_check)
         except IndexLakeError as error:
             return _Failure(error, traceback.format_exc(), lacks_module=isinstance(error, ImportError))
         except Exception as error:
@@ -155,7 +155,7 @@ class _Remote:
             return _Failure(failed, traceback.format_exc(), lacks_module=isinstance(error, ImportError))
 
     def __repr__(self) -> str:
-        return f"_Remote({self._run.__name__}, {self._spec.root!r})"  # no options: they are secrets
+        return f"_Remote({self._run.__name__}, {self._spec.root!r})"  # leaves out the options, which are secret
 
 
 _storages: dict[bytes, Storage] = {}
@@ -163,7 +163,7 @@ _lock = threading.Lock()
 
 
 def opened(spec: StorageSpec, options: Mapping[str, str]) -> Storage:
-    """The storage in this worker process, opened once."""
+    """Return the storage in this worker process, which is opened once."""
     key = pickle.dumps((spec, sorted(options.items())))
     with _lock:
         found = _storages.get(key)
@@ -173,5 +173,5 @@ def opened(spec: StorageSpec, options: Mapping[str, str]) -> Storage:
         return found
 
 
-def _nothing() -> None:
-    """Executors are stopped by Spark."""
+def _no_check() -> None:
+    """Nothing to check: Spark stops executors itself."""

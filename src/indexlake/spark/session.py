@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 
 LOCAL_MASTER = "local[*,4]"
-"""All cores; a task whose worker dies is tried again, as on a cluster: plain ``local[*]`` never does."""
+"""All cores; if a worker dies its task is retried, as on a cluster, which plain ``local[*]`` never does."""
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -36,7 +36,7 @@ SETTINGS = {
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "8",
 }
-"""Of a local session; what the caller passes has precedence."""
+"""Settings of a local session; those that the caller passes take precedence."""
 
 
 def session(**conf: str) -> SparkSession:
@@ -62,21 +62,21 @@ def session(**conf: str) -> SparkSession:
     builder = spark.builder.appName("indexlake").master(master)
     for name, value in {**SETTINGS, **wanted}.items():
         builder = builder.config(name, value)
-    # Rows pass as Arrow here: what Spark has to say about pandas does not concern them.
+    # Rows are passed as Arrow here, so Spark's warning about pandas does not apply.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    # The workers have to be this very interpreter, with the packages it has.
+    # The workers have to run this interpreter, which has the right packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.getOrCreate()
 
 
 def active() -> SparkSession | None:
-    """The session that this process already has, if any: of this thread, or of another one."""
+    """Return the session that this process already has, of this thread or another one, or None."""
     if "pyspark" not in sys.modules:
         return None
     spark = _spark_session()
     found = spark.getActiveSession() or spark._instantiatedSession
     context = getattr(found, "_sc", None)
-    return None if context is not None and context._jsc is None else found  # that one was stopped
+    return None if context is not None and context._jsc is None else found  # None if it was stopped
 
 
 def _spark_session() -> type[SparkSession]:
@@ -92,7 +92,7 @@ def _spark_session() -> type[SparkSession]:
 
 
 def check_java() -> None:
-    """Refuse with one clear sentence where Spark could not start."""
+    """Raise one clear sentence if Spark could not start."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     what = f"Spark needs Java {OLDEST_JAVA} or newer; "
@@ -111,6 +111,6 @@ def check_java() -> None:
 
 
 def java_version(text: str) -> int | None:
-    """The feature release in what ``java -version`` prints: 17 of ``17.0.15``, 8 of ``1.8.0_392``."""
+    """Return the feature release printed by ``java -version``: 17 for ``17.0.15``, 8 for ``1.8.0_392``."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None

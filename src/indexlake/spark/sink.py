@@ -1,9 +1,9 @@
-"""``df.write.format("indexlake")``: appends the rows of a DataFrame, or replaces all others with them.
+"""``df.write.format("indexlake")``: appends the rows of a DataFrame, or replaces all existing rows with them.
 
 Tasks write blocks; there is one commit, on the driver.  Spark creates the writer in one process, sends it to the
 executors and commits in another process of the driver, so what the commit needs to open the catalog is in a private
-file on the driver's host: executors get its name, which is useless to them.  Files of a failed write are left to
-vacuum: when a commit fails, Spark cannot know whether it happened.
+file on the driver's host: executors only get its name, which is useless to them.  Files of a failed write are left to
+vacuum: if a commit fails, Spark cannot know whether it happened.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 PARTITIONS = 1 << 16
-"""Row ids are reserved for so many: how many there will be is not known beforehand."""
+"""Row ids are reserved for this many partitions, as their number is not known beforehand."""
 
 
 @dataclass
@@ -90,19 +90,19 @@ class TableWriter(DataSourceArrowWriter):
             return blocks
 
         def check() -> None:
-            """Spark ends this process when the query is cancelled."""
+            """Do nothing: Spark ends this process when the query is cancelled."""
 
         runner = ThreadRunner(lake.storage)
         loader = Loader(lake, self._table_id, runner, check, written, overwrite=self._overwrite)
         lake._autocommit("overwrite" if self._overwrite else "load", loader.apply, request.token)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is deleted: a commit that failed may have happened."""
+        """Delete none of the files, since a commit that failed may have happened."""
         Path(self._handover).unlink(missing_ok=True)
 
 
 def _hand_over(request: Request) -> str:
-    """The name of a file that nobody but this user on this host can read."""
+    """Write the request to a file that only this user on this host can read, and return its name."""
     handle, path = tempfile.mkstemp(prefix="indexlake-write-")
     with os.fdopen(handle, "wb") as file:
         pickle.dump(request, file)
@@ -113,7 +113,9 @@ def _taken_over(path: str) -> Request:
     try:
         found: Request = pickle.loads(Path(path).read_bytes())
     except FileNotFoundError:
-        raise JobError("The commit of this write runs on another host than it began on. Nothing was changed.") from None
+        raise JobError(
+            "The commit of this write runs on another host than the write began on. Nothing was changed."
+        ) from None
     finally:
         with suppress(OSError):
             Path(path).unlink()

@@ -2,11 +2,11 @@
 
 Spark runs the parts of a Python data source in separate processes next to the driver, and sends the objects to
 executors.  So a DataFrame's snapshot is pinned in the catalog for a fixed time rather than by a living process, and
-what goes to executors is a ``Reading`` and its portions: the catalog's address stays behind.
+what is sent to executors is a ``Reading`` and its portions: the catalog's address is not.
 
 Spark's filters are accepted only if the option ``pushdown`` says that the DataFrame is for one query.  Spark 4 keeps
-what a Python source planned with the first query's filters and reuses it for later queries with other filters, or
-none: it then loses rows.  The option ``where`` has no such problem.
+what a Python source planned with the first query's filters and reuses it for later queries with other filters, or none,
+which then lose rows.  The option ``where`` has no such problem.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ PINNED = timedelta(hours=24)
 """How long a DataFrame of this source can be read, whatever jobs do meanwhile."""
 
 TASKS = 16
-"""Planning runs where the number of cores is not known."""
+"""The number of tasks to plan for, as the number of cores is not known where planning happens."""
 
 
 class IndexLakeSource(DataSource):
-    """A table of a lake, at the snapshot that was the newest when it was loaded."""
+    """A table of a lake, at the snapshot that was newest when it was loaded."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options: Any = dict(options)
@@ -60,14 +60,14 @@ class IndexLakeSource(DataSource):
         with request.open_to_read() as lake:
             table = _pinned(lake, request.table_of(lake))
             self._snapshot = table._snapshot
-            request.check_where(table)  # a wrong one is refused at once
+            request.check_where(table)  # so that a wrong condition is refused at once
             return spark_schema(list(table.schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         request = Request.of(self.options)
         if self._snapshot is not None:
             request = replace(request, snapshot=self._snapshot, timestamp=None, pinned=True)
-        self.options = {}  # this object goes to executors too
+        self.options = {}  # this object is sent to executors too
         if request.pushdown and _filters_are_pushed():
             return PushingReader(request, schema)
         reader = TableReader()
@@ -90,7 +90,7 @@ class TableReader(DataSourceReader):
         self._portions: list[bytes] = []
 
     def plan(self, request: Request, schema: StructType, filters: Sequence[Filter]) -> list[Filter]:
-        """Plan at the pinned snapshot; returns the filters that are left to Spark."""
+        """Plan at the pinned snapshot, and return the filters that are left to Spark."""
         with request.open_to_read() as lake:
             table = request.table_of(lake)
             if not request.pinned:
@@ -112,7 +112,7 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert self._reading is not None, "planned before it is sent"
-        if partition.value is not None:  # of a table without rows
+        if partition.value is not None:  # None for a table without rows
             yield from self._reading.rows(partition.value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class TableReader(DataSourceReader):
 
 
 class PushingReader(TableReader):
-    """The same where Spark hands over filters.  Spark refuses a reader that takes filters where it does not."""
+    """A reader that accepts filters, for when Spark hands them over; otherwise Spark refuses it."""
 
     def __init__(self, request: Request, schema: StructType) -> None:
         super().__init__()
@@ -134,14 +134,14 @@ class PushingReader(TableReader):
 
 
 def _filters_are_pushed() -> bool:
-    """Whether this is the process in which Spark hands filters over: it exists only when that is switched on."""
+    """Return whether Spark hands filters over in this process, which only exists if that is switched on."""
     name = "pyspark.sql.worker.data_source_pushdown_filters"
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return name in sys.modules or (main is not None and main.name == name)
 
 
 def _columns(table: Table, schema: StructType) -> list[str]:
-    """The columns that are asked for, which must be of the types that they have."""
+    """Return the requested columns, after checking that their types are right."""
     known = {f.name.lower(): f for f in spark_schema(list(table.schema)).fields}
     required = {f.name.lower() for f in table.schema if not f.nullable}
     for asked in schema.fields:
@@ -165,18 +165,18 @@ def _columns(table: Table, schema: StructType) -> list[str]:
 
 
 def _pinned(lake: Lake, table: Table) -> Table:
-    """The table at its snapshot, which stays readable for a day after this process has gone."""
+    """Return the table at its snapshot, which stays readable for a day after this process has ended."""
     with table._reading() as reading:
         snapshot = reading.snapshot
     expires = lake._now() + int(PINNED.total_seconds() * 1e6)
     with lake.catalog.transaction() as tx:
         activity.set_pin(tx, f"spark:{uuid.uuid4().hex}", snapshot, this_process(), expires)
         tx.commit()
-    return table.at(snapshot)  # which looks whether it is still there
+    return table.at(snapshot)  # this checks that it still exists
 
 
 def lasting_writer(lake: Lake) -> str:
-    """Files of this process that nobody commits are kept as long as the pin."""
+    """Register a writer whose uncommitted files are kept as long as the pin."""
     writer = new_writer_id()
     time = lake._now()
     with lake.catalog.transaction() as tx:

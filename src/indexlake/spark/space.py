@@ -1,4 +1,4 @@
-"""Geometry functions in a query for Spark: our own, registered in the session under names of our own."""
+"""Geometry functions in a query for Spark: our own, registered in the session under private names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SPARK_TYPES = {"BLOB": "binary", "VARCHAR": "string", "DOUBLE": "double", "BOOL
 
 
 def name_space_functions(tree: Any) -> set[str]:
-    """Give calls of such functions their names in Spark, in place; says which there are."""
+    """Rename calls of such functions to their private names, in place, and return the names of the functions found."""
     found: set[str] = set()
-    for node in reversed(list(tree.find_all(exp.Func))):  # what is inside another comes first
+    for node in reversed(list(tree.find_all(exp.Func))):  # innermost calls first
         name = node.name.lower() if isinstance(node, exp.Anonymous) else node.sql_name().lower()
         if name in _FUNCTIONS:
             found.add(name)
@@ -32,7 +32,7 @@ def name_space_functions(tree: Any) -> set[str]:
 
 
 def register(spark: SparkSession, names: Collection[str]) -> None:
-    """Give a session the functions that a query uses."""
+    """Register the functions that a query uses with a session."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     make: Any = arrow_udf
@@ -44,7 +44,7 @@ def register(spark: SparkSession, names: Collection[str]) -> None:
 
 
 def _annotated(run: OverBatches, arity: int) -> Callable[..., pa.Array]:
-    """Spark counts the parameters of a function, and reads what they are."""
+    """Return a function with the parameters and annotations that Spark inspects."""
 
     def one(a: pa.Array) -> pa.Array:
         return run(a)

@@ -1,10 +1,10 @@
-"""What a column's type becomes in Spark, and values there and back: bit for bit, or an error that names the column.
+"""Maps column types to Spark's, and converts values both ways: bit for bit, or with an error that names the column.
 
-Spark has fewer types than Arrow.  A type that it lacks becomes one that holds every value (``uint64`` a decimal, a
-time of day an integer), or one that holds all values but those that Spark cannot tell apart: a timestamp in
-nanoseconds becomes one in microseconds, and a value between two microseconds is an error, never rounded.  So is an
-infinite date or timestamp.  Every column and every part of it may be null in Spark, as in everything that Spark reads
-from files.
+Spark has fewer types than Arrow.  A type that it lacks becomes one that holds every value (``uint64`` a decimal, a time
+of day an integer), or one that holds all values except those that Spark cannot distinguish: a timestamp in nanoseconds
+becomes one in microseconds, and a value between two microseconds is an error, never rounded.  An infinite date or
+timestamp is an error as well.  Every column and every part of it may be null in Spark, as in everything that Spark
+reads from files.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ DAY_MILLISECONDS = 86_400_000
 ZONE = "UTC"
 
 _MICROSECONDS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-"""Of each unit: by what to multiply and divide."""
+"""The factor and the divisor for each unit."""
 
 _Mask = npt.NDArray[np.bool_] | None
 _Leaf = Callable[[Any, Any, _Mask], Any]
 
 
 def spark_schema(fields: Sequence[pa.Field]) -> StructType:
-    """The columns of a DataFrame."""
+    """Return the columns of a DataFrame."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(fields), prefer_timestamp_ntz=True)
 
 
 def arrow_schema(fields: Sequence[pa.Field]) -> pa.Schema:
-    """The same as Arrow has it, which is how rows travel to Spark and come back from it."""
+    """Return the same schema in Arrow, in which rows are sent to Spark and back."""
     return pa.schema([pa.field(f.name, spark_type(f.type, f.name)) for f in fields])
 
 
@@ -88,7 +88,7 @@ def _spark_leaf(type: pa.DataType, column: str) -> pa.DataType:
     if t.is_date(type):
         return pa.date32()
     if t.is_time(type):
-        return pa.int64()  # Spark has a type for it that is switched off unless asked for
+        return pa.int64()  # Spark has a type for it, which is switched off by default
     if t.is_timestamp(type):
         return pa.timestamp("us", None if type.tz is None else ZONE)
     if t.is_duration(type):
@@ -101,7 +101,7 @@ def _spark_leaf(type: pa.DataType, column: str) -> pa.DataType:
 
 
 def fits(found: DataType, column: pa.Field) -> bool:
-    """Whether values of Spark's type can go into the column: each arrives as it is, or is an error."""
+    """Return whether values of Spark's type can go into the column: each arrives unchanged, or is an error."""
     return _fits(found, spark_schema([column])[0].dataType)
 
 
@@ -115,7 +115,7 @@ def _fits(found: DataType, wanted: DataType) -> bool:
         return isinstance(wanted, (*whole, s.FloatType, s.DoubleType, s.DecimalType))
     if isinstance(found, s.FloatType):
         return isinstance(wanted, s.FloatType | s.DoubleType)
-    if isinstance(found, s.DecimalType):  # which is what Spark takes 1.5 for
+    if isinstance(found, s.DecimalType):  # Spark's type of 1.5
         return isinstance(wanted, s.DecimalType | s.FloatType | s.DoubleType)
     if isinstance(found, s.StructType) and isinstance(wanted, s.StructType):
         pairs = zip(found.fields, wanted.fields, strict=False)
@@ -131,7 +131,7 @@ def _fits(found: DataType, wanted: DataType) -> bool:
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the types of Spark; ``schema`` is what ``arrow_schema`` made of theirs."""
+    """Return the rows in Spark's types; ``schema`` is the result of ``arrow_schema`` for theirs."""
     arrays = []
     for array, field in zip(batch.columns, schema, strict=True):
         try:
@@ -148,7 +148,7 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def from_spark(array: Any, type: pa.DataType, column: str) -> Any:
-    """Values that Spark has, as the type of a table's column; a value that the type does not hold is an error."""
+    """Return Spark's values in the type of a table's column; a value that the type cannot hold is an error."""
     plain = _plain(type)
     try:
         return convert(_mapped(array, plain, None, _from_leaf), type)
@@ -159,11 +159,11 @@ def from_spark(array: Any, type: pa.DataType, column: str) -> Any:
 
 
 class _Inexact(Exception):
-    """A value that the other side cannot hold; says which."""
+    """A value that the other side cannot hold; the message names it."""
 
 
 def _mapped(array: Any, type: pa.DataType, hidden: _Mask, leaf: _Leaf) -> Any:
-    """The array as another type of the same shape.  ``hidden`` marks rows below a null: what they hold is nothing."""
+    """Convert to a type of the same shape.  ``hidden`` marks rows below a null, whose values are meaningless."""
     source, t = array.type, pa.types
     if source.equals(type, check_metadata=True) and not t.is_nested(type):
         return _finite(array, hidden)
@@ -189,7 +189,7 @@ def _mapped(array: Any, type: pa.DataType, hidden: _Mask, leaf: _Leaf) -> Any:
 
 
 def _of_size(items: Any, starts: Any, lengths: Any, size: int, hidden: _Mask) -> tuple[Any, _Mask]:
-    """The items of lists of one size; a list that is null has as many, which are null."""
+    """Return the items of fixed-size lists; a null list gets as many items, all null."""
     wrong = lengths != size if hidden is None else (lengths != size) & ~hidden
     if wrong.any():
         raise _Inexact(f"a list has {int(lengths[wrong][0])} elements where the table's type has {size}.")
@@ -246,7 +246,7 @@ def _from_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
 
 
 def _narrowed(array: Any, type: pa.DataType) -> Any:
-    """Numbers of Spark as decimals of a table with other digits before or after the point."""
+    """Convert Spark's numbers to a table's decimals with a different precision or scale."""
     if pa.types.is_integer(array.type):
         array = array.cast(pa.decimal128(19, 0))
     wide = pa.decimal128(MOST_DIGITS, array.type.scale)
@@ -257,7 +257,7 @@ def _narrowed(array: Any, type: pa.DataType) -> Any:
 
 
 def _plain(type: pa.DataType) -> pa.DataType:
-    """The type with values for dictionaries, plain strings for views, and everything nullable."""
+    """Return the type with values instead of dictionaries, plain strings instead of views, and everything nullable."""
     t = pa.types
     if t.is_dictionary(type):
         return _plain(type.value_type)
@@ -287,7 +287,7 @@ def _integers(array: Any) -> Any:
 
 
 def _finite(array: Any, hidden: _Mask) -> Any:
-    """The same array.  Spark has no infinite dates and timestamps: it takes ours for days far away."""
+    """Return the array, after refusing infinity, which Spark would take for a day in the distant future or past."""
     if not pa.types.is_date32(array.type) and not pa.types.is_timestamp(array.type):
         return array
     numbers = _integers(array)
@@ -302,7 +302,7 @@ def _finite(array: Any, hidden: _Mask) -> Any:
 
 
 def _scaled(array: Any, type: pa.DataType, multiply: int, divide: int, hidden: _Mask, what: str) -> Any:
-    """Moments in another unit, each exactly the same moment."""
+    """Convert moments to another unit, each exactly the same moment."""
     source = np.int32 if array.type.bit_width == 32 else np.int64
     values = fixed_values(array, source).astype(np.int64)
     mask = null_mask(array)
@@ -310,7 +310,7 @@ def _scaled(array: Any, type: pa.DataType, multiply: int, divide: int, hidden: _
     if nothing is not None:
         values = np.where(nothing, 0, values)
     low, high = (-(2**31), 2**31 - 1) if type.bit_width == 32 else (-(2**63), 2**63 - 1)
-    # Comparing with the quotient of a limit keeps Python's integers out of the loop and overflow out of numpy.
+    # Comparing with the quotient of a limit avoids Python integers and overflow in NumPy.
     wrong = (values < -(-low // multiply)) | (values > high // multiply) if multiply > 1 else values % divide != 0
     if multiply == 1 and type.bit_width == 32:
         wrong |= (values // divide < low) | (values // divide > high)

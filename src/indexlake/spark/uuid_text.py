@@ -1,8 +1,8 @@
 """UUIDs in a query for Spark, where they are text in lower case with dashes.
 
-What is compared with a UUID, or cast to one, is brought into that spelling, so that the comparison of texts is one of
-UUIDs; text in that spelling has the order of UUIDs, too.  What is a UUID is known by the names of columns, through
-aliases.  Where a name is a UUID's in one place and something else's in another, it needs a cast or is refused.
+Whatever is compared with a UUID, or cast to one, is converted to that spelling, so that comparing the texts compares
+the UUIDs; texts in that spelling also sort like UUIDs.  UUIDs are recognised by column names, followed through aliases.
+If a name is a UUID in one place and something else in another, it needs a cast or is refused.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SAME_TYPE = (
     exp.Paren, exp.Alias, exp.Coalesce, exp.Min, exp.Max, exp.AnyValue, exp.First, exp.Last, exp.FirstValue,
     exp.LastValue, exp.Lag, exp.Lead, exp.Window, exp.Nullif, exp.Greatest, exp.Least, exp.Filter, exp.Distinct,
 )  # fmt: skip
-"""What has the type of its first argument."""
+"""Expressions with the type of their first argument."""
 
 _HEX = "[0-9a-fA-F-]*"
-_SPARK_UUID = f"^([{{]{_HEX}[}}]|{_HEX})$"  # no backslash, which a setting of Spark gives another meaning
+_SPARK_UUID = f"^([{{]{_HEX}[}}]|{_HEX})$"  # no backslash, whose meaning depends on a setting of Spark
 _PARTS = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 
 
@@ -44,7 +44,7 @@ class UuidText:
         self._find_aliases()
 
     def rewrite(self) -> None:
-        """Change the tree in place."""
+        """Rewrite the tree in place."""
         for node in list(self._tree.find_all(*_COMPARISONS)):
             if self._is_uuid(node.this):
                 self._respell(node.this, [node.expression])
@@ -76,7 +76,7 @@ class UuidText:
             )
 
     def _find_aliases(self) -> None:
-        """Names of UUIDs that the query itself gives."""
+        """Find the names that the query itself gives to UUIDs."""
         aliases = list(self._tree.find_all(exp.Alias))
         found = -1
         while found != len(self._names):
@@ -125,7 +125,7 @@ class UuidText:
             other.replace(new)
 
     def _canonical(self, node: exp.Expression, *, tried: bool = False) -> exp.Expression:
-        """The text in the one spelling."""
+        """Return the text in canonical spelling."""
         inner = node.unnest()
         if isinstance(inner, exp.Null):
             return inner.copy()
@@ -152,7 +152,7 @@ def _is_cast(node: exp.Cast) -> bool:
 
 
 def _named(name: str, type: pa.DataType) -> Iterator[tuple[str, bool]]:
-    """The names by which a column and its parts are known, and which of them are UUIDs."""
+    """Yield the names of a column and its parts, and whether each is a UUID."""
     t = pa.types
     if t.is_dictionary(type):
         type = type.value_type
@@ -168,7 +168,7 @@ def _named(name: str, type: pa.DataType) -> Iterator[tuple[str, bool]]:
 
 
 def _canonical_in_spark(node: exp.Expression, tried: bool) -> exp.Expression:
-    """The same for text that only Spark knows; the type of anything but text is left to Spark."""
+    """Return an expression that does the same to text known only to Spark; other types are left to Spark."""
     call, text = exp.Anonymous, exp.Literal.string
     digits = call(this="regexp_replace", expressions=[node.copy(), text("[-{}]"), text("")])
     right = exp.and_(

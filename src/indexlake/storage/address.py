@@ -1,4 +1,4 @@
-"""Files of the user's own on an object store, by their whole address: ``s3://bucket/folder/file.parquet``."""
+"""Users' own files on an object store, given by full address: ``s3://bucket/folder/file.parquet``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def is_remote(address: str) -> bool:
 
 
 def storage_of(address: str, options: Mapping[str, str] | None, own: Storage | None, how: str) -> tuple[Storage, str]:
-    """The bucket that an address is in, and the path inside it.
+    """Return the bucket of an address, and the path inside it.
 
-    Without options those of the lake's own storage are taken, if its files are in the same bucket; ``how`` says in
-    errors where they are given otherwise.
+    Without options, those of the lake's own storage are used if its files are in the same bucket; ``how`` tells the
+    user in errors where else to give them.
     """
     scheme, _, rest = address.partition("://")
     bucket, _, path = rest.partition("/")

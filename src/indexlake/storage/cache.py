@@ -1,9 +1,9 @@
-"""A cache of an object store on local disk: chunks of files that have been read, for all processes of this machine.
+"""A cache of an object store on local disk: chunks of files that were read, for all processes of this machine.
 
 Files never change, so a cached chunk is either right or damaged, and the checksums in the catalog tell which: every
-chunk is compared when it is read, and a damaged one is fetched again.  Below the cache directory each store has a
-folder that contains the store's paths; a file is a directory that holds its chunks.  A chunk appears whole, under its
-name, or not at all.  Whatever goes wrong with the local disk costs a request, never a read.
+chunk is compared when it is read, and a damaged one is fetched again. Below the cache directory, each store has a
+folder that contains the store's paths; a file is a directory that holds its chunks. A chunk appears whole under its
+name, or not at all. A failing local disk costs a request, never a read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("indexlake")
 CACHE_BYTES = 10 << 30
 LEAST_BYTES = 1 << 20
 USED_SECONDS = 10
-"""The time of use of a chunk is noted at most so often."""
+"""How long to wait before recording the use of a chunk again."""
 
 Fetch = Callable[[int, int], memoryview]
 
@@ -50,7 +50,7 @@ class CacheSpec:
 
     @staticmethod
     def of(directory: str | os.PathLike[str] | None, limit: int) -> CacheSpec | None:
-        """What a user gave, checked."""
+        """Check what a user gave, and return it as a spec."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < LEAST_BYTES:
             raise StorageError(f"cache_bytes must be a number of bytes, {LEAST_BYTES:,} or more; got {limit!r}.")
         if directory is None:
@@ -59,24 +59,24 @@ class CacheSpec:
         if not isinstance(path, str) or not path or "\0" in path:
             raise StorageError(f"cache_dir is the path of a local directory, not {directory!r}.")
         if "://" in path:
-            raise StorageError(f"cache_dir is a directory of this machine, not {path.partition('://')[0]}://….")
+            raise StorageError(f"cache_dir is a directory on this machine, not {path.partition('://')[0]}://….")
         return CacheSpec(os.path.abspath(os.path.expanduser(path)), limit)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What the local cache did for some files: of this process, since it opened the lake.  Prints itself."""
+    """What the local cache did for some files since this process opened the lake. Prints itself."""
 
     hits: int
-    """Chunks that were there and right."""
+    """Chunks found undamaged in the cache."""
     misses: int
     """Chunks that had to be fetched."""
     damaged: int
-    """Misses because what was there did not match its checksum."""
+    """Misses because a cached chunk did not match its checksum."""
     not_stored: int
-    """Misses that did not find their way to the disk: it is full or fails, or room was just being made."""
+    """Misses that were not stored: the disk is full or fails, or room was just being made."""
     used_bytes: int
-    """What all files of all lakes take in the directory, at most: what was deleted is counted until room is made."""
+    """An upper bound for all files of all lakes in the directory: deleted ones count until room is made."""
     limit_bytes: int
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class CacheStats:
 
 
 class LocalCache:
-    """The cache of one store.  Safe for any number of threads and processes."""
+    """The cache of one store. Safe for any number of threads and processes."""
 
     def __init__(self, spec: CacheSpec, root: str, endpoint: str = "") -> None:
         self.spec = spec
@@ -103,7 +103,7 @@ class LocalCache:
         self._complained = False
 
     def check(self) -> None:
-        """Make the directory; raise if it cannot be used.  One that is full can be read."""
+        """Create the directory; raise if it cannot be used. A full disk is no error, since it can still be read."""
         with translated("use cache_dir", self.spec.directory):
             try:
                 probe = os.path.join(self._directory, f"{uuid.uuid4().hex[:12]}.probe")
@@ -119,18 +119,18 @@ class LocalCache:
         return CachedFile(self, path, os.path.join(self._directory, path), checksums)
 
     def drop(self, path: str) -> None:
-        """Forget a file, or all files of a folder."""
+        """Remove a file, or all files of a folder."""
         shutil.rmtree(os.path.join(self._directory, path), ignore_errors=True)
 
     def chunks(self, path: str) -> int:
-        """How many chunks of a file are here."""
+        """Return how many chunks of a file are cached."""
         try:
             return sum(name.endswith(".chunk") for name in os.listdir(os.path.join(self._directory, path)))
         except OSError:
             return 0
 
     def stats(self, folder: str) -> CacheStats:
-        """What happened to the files of a folder."""
+        """Return what the cache did for the files of a folder."""
         total: Counter[str] = Counter()
         with self._lock:
             for name, counts in self._counts.items():
@@ -144,7 +144,7 @@ class LocalCache:
             self._counts[os.path.dirname(path)].update(counts)
 
     def complain(self, error: OSError) -> None:
-        """Say once what is wrong with the local disk."""
+        """Log once what is wrong with the local disk."""
         with self._lock:
             before, self._complained = self._complained, True
         if not before:
@@ -152,7 +152,7 @@ class LocalCache:
 
 
 class CachedFile:
-    """The chunks of one file.  Nothing is kept open: what is deleted meanwhile is fetched again."""
+    """The chunks of one file. Nothing is kept open: what is deleted meanwhile is fetched again."""
 
     def __init__(self, cache: LocalCache, path: str, directory: str, checksums: Checksums) -> None:
         self._cache = cache
@@ -163,11 +163,11 @@ class CachedFile:
         self._fetching: dict[int, threading.Event] = {}
 
     def known(self) -> bool:
-        """Whether a chunk has been here: then the file was in the store, with the right size."""
+        """Return whether a chunk was ever cached: then the file was in the store, with the right size."""
         return os.path.isdir(self._directory)
 
     def read(self, offset: int, length: int, fetch: Fetch) -> memoryview:
-        """Whole chunks, verified.  What is not here comes in one request by ``fetch(offset, length)``, and stays."""
+        """Return whole, verified chunks; fetch and store what is missing with one ``fetch(offset, length)``."""
         size = self._checksums.chunk_size
         data = np.empty(length, np.uint8).data
         counts: Counter[str] = Counter()
@@ -193,7 +193,7 @@ class CachedFile:
     # ------------------------------------------------------------ one request for threads that want the same
 
     def _others_fetch(self, missing: Sequence[int]) -> bool:
-        """Wait for other threads that fetch some of the chunks; False if there are none."""
+        """Wait for other threads that are fetching some of the chunks; return False if there are none."""
         with self._lock:
             others = {event for index in missing if (event := self._fetching.get(index)) is not None}
         for event in others:
@@ -219,7 +219,7 @@ class CachedFile:
         return f"{self._directory}/{index}.chunk"
 
     def _take(self, wanted: Sequence[int], data: memoryview, offset: int, counts: Counter[str]) -> list[int]:
-        """Read the chunks that are here into their places, and return the others."""
+        """Read the cached chunks into their places, and return the others."""
         size = self._checksums.chunk_size
         return [
             index
@@ -240,7 +240,7 @@ class CachedFile:
             right = found.st_size == len(target) and os.preadv(descriptor, [target], 0) == len(target)
             if right and self._checksums.matches(index, target):
                 if time.time() - found.st_mtime > USED_SECONDS:
-                    with suppress(OSError):  # of another user
+                    with suppress(OSError):  # it belongs to another user
                         os.utime(descriptor)
                 return True
             counts["damaged"] += 1
@@ -269,7 +269,7 @@ class CachedFile:
             faults.step("cache.publish")
             stored = self._cache.space.publish(temporary, place, len(chunk))
         except BlockingIOError:
-            pass  # somebody is slow to count
+            pass  # the count is locked for too long
         except OSError as error:
             self._cache.complain(error)
         finally:
@@ -280,16 +280,16 @@ class CachedFile:
 
 
 def _folder_name(root: str, endpoint: str) -> str:
-    """One folder for each store: what people recognise, and what tells apart."""
+    """Return the store's folder name: readable, and unique by its hash."""
     root = root.rstrip("/")
     shown = re.sub(r"[^A-Za-z0-9.-]+", "-", root.partition("://")[2])[:64]
     return f"{shown}-{xxh3_64_hexdigest(' '.join([endpoint.rstrip('/'), root]).encode())}"
 
 
 def _create(path: str) -> int:
-    """A new file, for its owner only, with the directories above it."""
+    """Create a file readable only by its owner, with the directories above it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    for _ in range(3):  # who makes room may delete the directory before there is something in it
+    for _ in range(3):  # an eviction may delete the directory while it is empty
         with suppress(FileNotFoundError):
             return os.open(path, flags, 0o600)
         _make_directory(os.path.dirname(path))

@@ -1,8 +1,8 @@
-"""The room in a cache directory, shared by all processes that use it: a count of bytes, and who makes room.
+"""The space in a cache directory, shared by all processes that use it: a count of bytes, and the eviction of chunks.
 
-The count is a small file that is changed under a lock for microseconds.  It is never less than what the chunks take:
-it is raised before a chunk appears, and lowered only by whoever has looked at all of them.  So chunks never take more
-than the limit.  One process at a time makes room; the others hardly wait for it, they go without storing.
+The count is a small file that is changed under a lock for microseconds. It is never less than what the chunks take: it
+is raised before a chunk appears, and lowered only after looking at all of them. So chunks never take more than the
+limit. One process at a time evicts; the others hardly wait for it, and go on without storing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LOCK_SECONDS = 0.5
 ROOM_SECONDS = 0.005
 """How long to wait for others to make room: enough for a small cache."""
 KEPT = 0.9
-"""The share of the limit that is left when room was made: looking at everything must not happen too often."""
+"""The share of the limit to which eviction goes down, so that all files need not be looked at too often."""
 ABANDONED_SECONDS = 3600
-"""A temporary file so old belongs to nobody."""
+"""A temporary file older than this belongs to nobody."""
 UNIT = 4096
-"""File systems give out space in pieces of so many bytes."""
+"""File systems allocate space in units of this many bytes."""
 
 _FOLDER = re.compile(r".+-[0-9a-f]{16}")
 _CHUNK = re.compile(r"\d+\.chunk")
@@ -36,7 +36,7 @@ _TEMPORARY = re.compile(r"\d+\.chunk\.[0-9a-f]{12}\.tmp")
 
 
 class CacheSpace:
-    """At most ``limit`` bytes of chunks below a directory.  Keeps nothing open, so a fork disturbs nothing."""
+    """At most ``limit`` bytes of chunks below a directory. Keeps nothing open, so forking does no harm."""
 
     def __init__(self, directory: str, limit: int) -> None:
         self._directory = directory
@@ -44,13 +44,13 @@ class CacheSpace:
         self._threads = threading.Lock()
 
     def prepare(self) -> None:
-        """Count what is there if nobody has, and make room if there is more than the limit."""
+        """Count what is there if nobody has, and make room if it is more than the limit."""
         used = self.used()
         if used is None or used > self._limit:
             self._make_room(0)
 
     def used(self) -> int | None:
-        """The count of bytes; None when nobody has counted."""
+        """Return the count of bytes, or None if nobody has counted."""
         try:
             with open(os.path.join(self._directory, COUNT), "rb") as file:
                 return _number(file.read(8))
@@ -58,7 +58,7 @@ class CacheSpace:
             return None
 
     def publish(self, temporary: str, place: str, size: int) -> bool:
-        """Give a chunk its name.  False: there is no room for it now."""
+        """Give a chunk its name; return False if there is no room for it now."""
         size = -(-size // UNIT) * UNIT
         return self._enter(temporary, place, size) or (self._make_room(size) and self._enter(temporary, place, size))
 
@@ -75,18 +75,18 @@ class CacheSpace:
             return True
 
     def _make_room(self, size: int) -> bool:
-        """Delete what was used longest ago.  False: somebody else is at it."""
+        """Delete the chunks that were not used for longest; return False if another process is already doing so."""
         try:
             with _locked(os.path.join(self._directory, EVICTION), ROOM_SECONDS):
-                with self._counting() as count:  # nobody is between raising the count and showing the chunk
+                with self._counting() as count:  # so nobody is between raising the count and publishing a chunk
                     used = _number(os.pread(count, 8, 0))
                 if used is not None and used + size <= self._limit:
-                    return True  # somebody has just made room
+                    return True  # another process has just made room
                 before = used or 0
                 left = self._evict(min(int(self._limit * KEPT), self._limit - size))
                 faults.step("cache.evicted")
                 with self._counting() as count:
-                    # What came while we looked may have been seen or not: count it, rather twice than never.
+                    # Chunks that came meanwhile may have been seen or not: count them, twice rather than never.
                     came = max(0, (_number(os.pread(count, 8, 0)) or 0) - before)
                     os.pwrite(count, (left + came).to_bytes(8, "little"), 0)
         except BlockingIOError:
@@ -94,7 +94,7 @@ class CacheSpace:
         return True
 
     def _evict(self, target: int) -> int:
-        """Bring the chunks down to so many bytes; returns how many are left."""
+        """Reduce the chunks to at most ``target`` bytes; return how many bytes are left."""
         found = sorted(self._chunks())
         total = sum(size for _, size, _ in found)
         for _, size, path in found:
@@ -104,11 +104,11 @@ class CacheSpace:
                 os.unlink(path)
             total -= size
             with suppress(OSError):
-                os.rmdir(os.path.dirname(path))  # goes if it is empty
+                os.rmdir(os.path.dirname(path))  # removed only if it is empty
         return total
 
     def _chunks(self) -> Iterator[tuple[int, int, str]]:
-        """(Time of use, bytes, path) of all chunks.  Files that are not ours are not looked at."""
+        """Yield (time of use, bytes, path) of all chunks, ignoring files that are not ours."""
         old = time.time() - ABANDONED_SECONDS
         pending = [e.path for e in os.scandir(self._directory) if _FOLDER.fullmatch(e.name) and e.is_dir()]
         while pending:
@@ -136,7 +136,7 @@ class CacheSpace:
 
 @contextmanager
 def _locked(path: str, seconds: float) -> Iterator[int]:
-    """The open file, which nobody else has locked; ``BlockingIOError`` when that takes too long."""
+    """Open a file and lock it; raise ``BlockingIOError`` if that takes too long."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + seconds

@@ -1,8 +1,8 @@
-"""Chunk checksums: what every byte of a file must be, kept apart from the file.
+"""Chunk checksums, stored apart from the file, that verify every byte of it.
 
-A file is cut into chunks of 256 KiB, or less; the xxh3-64 of each, with the size of the file, is stored in the catalog
-with the file's record.  A reader compares every chunk it touches before a decoder sees it, so a flipped bit,
-a swapped chunk, a short or a long file is found whatever the format.  xxh3 finds accidents, not forgery.
+A file is cut into chunks of at most 256 KiB; the xxh3-64 of each, with the size of the file, is stored in the file's
+catalog record. A reader compares every chunk it touches before a decoder sees it, so a flipped bit, a swapped chunk, or
+a short or long file is found whatever the format. xxh3 finds accidents, not forgery.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 import sys
 from array import array
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsBytes
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
@@ -39,13 +39,13 @@ class Checksums:
 
     @staticmethod
     def of(data: Any, chunk_size: int = CHUNK_SIZE) -> Checksums:
-        """Checksums of bytes in memory or of a memory map."""
+        """Return the checksums of bytes in memory or of a memory map."""
         view = memoryview(data).cast("B")
         digests = (xxh3_64_intdigest(view[at : at + chunk_size]) for at in range(0, len(view), chunk_size))
         return Checksums(len(view), tuple(digests), chunk_size)
 
     def matches(self, index: int, chunk: Any) -> bool:
-        """Whether these bytes are chunk number `index`."""
+        """Return whether these bytes are chunk number `index`."""
         return bool(xxh3_64_intdigest(chunk) == self.chunks[index])
 
     def to_bytes(self) -> bytes:
@@ -55,7 +55,8 @@ class Checksums:
         return _HEADER.pack(_VERSION, self.chunk_size, self.size) + digests.tobytes()
 
     @staticmethod
-    def from_bytes(data: bytes) -> Checksums:
+    def from_bytes(stored: SupportsBytes) -> Checksums:
+        data = bytes(stored)
         try:
             version, chunk_size, size = _HEADER.unpack_from(data)
             digests = array("Q", data[_HEADER.size :])
@@ -69,7 +70,7 @@ class Checksums:
 
 
 class ChecksumBuilder:
-    """Checksums of a file as it is written."""
+    """Computes the checksums of a file as it is written."""
 
     def __init__(self, chunk_size: int = CHUNK_SIZE) -> None:
         self._chunk_size = chunk_size

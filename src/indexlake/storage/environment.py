@@ -1,4 +1,4 @@
-"""What the process's environment says about opening a lake, for programs that take no secrets as arguments."""
+"""Settings for opening a lake from environment variables, for programs that take no secrets as arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORAGE_OPTIONS = "INDEXLAKE_STORAGE_OPTIONS"
 """Keys and settings of the object store, as a JSON object."""
 
 CACHE_DIR = "INDEXLAKE_CACHE_DIR"
-"""The local cache of the object store."""
+"""The directory of the local cache of the object store."""
 
 
 LOG_DIR = "INDEXLAKE_LOG_DIR"

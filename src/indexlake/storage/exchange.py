@@ -1,7 +1,7 @@
 """Which files a lake's SQL may read and write: those below certain folders, and no others.
 
-One of them is always there: ``exchange`` below the storage root.  The lake's owner names further ones.  A file reached
-by another path, by ``..`` or through a link is not below them.
+One of them always exists: ``exchange`` below the storage root. The lake's owner names further ones. A file reached by
+another path, by ``..`` or through a link does not count as below them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from indexlake.storage.address import is_remote, storage_of
 from indexlake.storage.storage import Storage
 
 FOLDER = "exchange"
-"""Below the storage root, where nothing of the lake's own lies."""
+"""Below the storage root, in a place without files of the lake itself."""
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, Mapping[str, str] | None] | None
 
 
 def refusal(path: str) -> str:
-    """What to say of a file that is not below one of the folders."""
+    """Return the error text for a file that is not below one of the folders."""
     return (
         f"SQL may not read or write {path!r}. It may use files in the folder {FOLDER!r} below the lake's storage root, "
         "and in folders that the lake's owner names: il.connect(…, files=[…])."
@@ -30,7 +30,7 @@ def refusal(path: str) -> str:
 
 
 def kept(path: str) -> str:
-    """What to say of a file that would be written among those of the lake itself."""
+    """Return the error text for writing among the lake's own files."""
     return (
         f"SQL may not write {path!r}: the lake keeps its own files there. Choose another folder, or {FOLDER!r} below "
         "the lake's storage root."
@@ -49,7 +49,7 @@ class Exchange:
 
     @staticmethod
     def of(given: Given, own: Storage) -> Exchange:
-        """``given``: as for ``il.connect``."""
+        """Return the exchange for ``files`` as passed to ``il.connect``."""
         folders: list[str] = []
         if own.is_local or own.root.startswith("s3://"):
             folders.append(f"{own.root}/{FOLDER}")
@@ -69,7 +69,7 @@ class Exchange:
         return Exchange(own, tuple(local), remote)
 
     def found(self, address: str, *, writing: bool = False) -> tuple[Storage, str]:
-        """The bucket of a remote file and the path in it, if the file may be used."""
+        """Return the bucket of a remote file and the path in it, or raise if the file may not be used."""
         folder = next((f for f in self.remote if address == f or address.startswith(f"{f}/")), None)
         if folder is None or ".." in address.split("/"):
             raise StorageError(refusal(address), path=address)
@@ -80,13 +80,13 @@ class Exchange:
         return storage_of(address, self.remote[folder], self.own, how)
 
     def check_target(self, path: str, own_places: Sequence[str] = ()) -> None:
-        """Refuse to write where a link leads elsewhere, and over what the lake keeps.
+        """Refuse to write through a link that leads elsewhere, or over the lake's own files.
 
-        ``own_places``: what belongs to the lake outside its storage; files beside one that begin with its name do too.
+        ``own_places`` are the lake's paths outside its storage; files beside one that begin with its name count too.
         """
         whole = os.path.expanduser(path).rstrip(os.sep)
         folder, name = os.path.split(whole)
-        beside = os.path.join(folder, f"tmp_{name}")  # where DuckDB writes what replaces a file
+        beside = os.path.join(folder, f"tmp_{name}")  # where DuckDB writes a file that will replace another
         written = [whole, beside] if os.path.islink(beside) else [whole]
         for inside, folders, files in os.walk(whole):
             entries = (os.path.join(inside, entry) for entry in (*folders, *files))
@@ -103,7 +103,7 @@ class Exchange:
                 raise StorageError(kept(path), path=path)
 
     def make_folder(self, path: str) -> None:
-        """Make the lake's own folder when the first file is written to it."""
+        """Create the lake's own exchange folder before the first file is written to it."""
         if self.own.is_local and os.path.abspath(path).startswith(f"{self.own.root}/{FOLDER}/"):
             self.own.make_dir(FOLDER)
 

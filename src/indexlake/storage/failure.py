@@ -1,4 +1,4 @@
-"""Turns what the operating system and OpenDAL raise into errors of this package, by class and code."""
+"""Turns errors of the operating system and OpenDAL into errors of this package, by class and code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RETRYABLE = {"RateLimited", "Unexpected", "Conflict"}
 
 @contextmanager
 def translated(action: str, path: str) -> Iterator[None]:
-    """Run a storage operation; what the system or the store raises leaves as an error of this package."""
+    """Run a storage operation, turning errors of the system or the store into errors of this package."""
     try:
         yield
     except Exception as error:
@@ -44,17 +44,17 @@ def translated(action: str, path: str) -> Iterator[None]:
 
 
 def failure(action: str, path: str, error: Exception) -> IndexLakeError:
-    """The error of this package that stands for `error`."""
+    """Return the error of this package that stands for `error`."""
     if isinstance(error, OSError):
-        return _of_os(action, path, error.errno or 0, error.strerror or str(error))
+        return _os_error(action, path, error.errno or 0, error.strerror or str(error))
     if type(error).__module__.startswith("opendal"):
-        return _of_service(action, path, error)
+        return _service_error(action, path, error)
     if found := re.search(r"\(os error (\d+)\)", str(error)):
-        return _of_os(action, path, int(found[1]), first_line(error))
+        return _os_error(action, path, int(found[1]), first_line(error))
     return StorageError(f"cannot {action} {path!r}: {first_line(error)}", path=path)
 
 
-def _of_os(action: str, path: str, code: int, text: str) -> IndexLakeError:
+def _os_error(action: str, path: str, code: int, text: str) -> IndexLakeError:
     if code == errno.ENOENT:
         return NotFoundError(f"cannot {action} {path!r}: there is no such file", name=path)
     if code == errno.EEXIST:
@@ -63,7 +63,7 @@ def _of_os(action: str, path: str, code: int, text: str) -> IndexLakeError:
     return StorageError(f"cannot {action} {path!r}: {advice}", path=path, errno=code)
 
 
-def _of_service(action: str, path: str, error: Exception) -> IndexLakeError:
+def _service_error(action: str, path: str, error: Exception) -> IndexLakeError:
     kind = type(error).__name__
     if kind == "NotFound":
         return NotFoundError(f"cannot {action} {path!r}: there is no such file", name=path)
@@ -88,7 +88,7 @@ def _exists(path: str) -> IndexLakeError:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong and its source; the rest of an OpenDAL or Vortex text is headers and backtraces."""
+    """Return what went wrong and its source; the rest of an OpenDAL or Vortex text is headers and backtraces."""
     lines = str(error).splitlines() or [type(error).__name__]
     if "Source:" in lines[:-1]:
         return f"{lines[0]}: {lines[lines.index('Source:') + 1].strip()}"

@@ -40,7 +40,7 @@ def install(callback: Callback | None) -> Callback | None:
 
 
 def from_text(text: str) -> Callback:
-    """The callback that INDEXLAKE_FAULTS describes."""
+    """Return the callback that INDEXLAKE_FAULTS describes."""
     rules = [_parse(rule) for rule in text.split(",") if rule.strip()]
     counts: dict[str, int] = {}
     lock = threading.Lock()

@@ -1,9 +1,8 @@
-"""Reading a file: by position, verified, from any thread; and with a cursor, for libraries that want a file.
+"""Reading a file: by position, verified, from any thread; and with a cursor, for libraries that expect a file.
 
-With checksums, no byte is returned before its chunk has been compared: a chunk of a local file is hashed when
-it is first touched, ranges of a remote file are widened to whole chunks.  Without checksums the bytes come as
-they are.  Local files are memory maps, and what is read are slices of them; so a file must not be cut
-short while it is open.
+With checksums, no byte is returned before its chunk has been compared: a chunk of a local file is hashed when it is
+first touched; ranges of a remote file are widened to whole chunks. Without checksums, bytes are returned unverified.
+Local files are memory maps, and reads are slices of them, so a file must not be truncated while it is open.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from indexlake.storage.failure import failure
 
 
 class FileBytes(Protocol):
-    """The bytes of one file.  Safe for any number of threads."""
+    """The bytes of one file. Safe for any number of threads."""
 
     path: str
     size: int
@@ -26,17 +25,17 @@ class FileBytes(Protocol):
 
     @property
     def map(self) -> memoryview | None:
-        """The memory map that reads are slices of, where there is one: to keep them costs nothing."""
+        """The memory map that reads are slices of, if there is one; keeping slices costs nothing."""
 
     def read_at(self, offset: int, length: int) -> memoryview:
-        """The bytes in [offset, offset + length), which lie inside the file, verified."""
+        """Return the bytes in [offset, offset + length), which lie inside the file, verified."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Several (offset, length) at once."""
+        """Return several ranges (offset, length) at once."""
 
 
 class InputFile(io.RawIOBase):
-    """An open file.  `read_at` and `read_ranges` may be called by many threads; the cursor belongs to one."""
+    """An open file. `read_at` and `read_ranges` may be called by many threads; the cursor belongs to one."""
 
     def __init__(self, content: FileBytes) -> None:
         super().__init__()
@@ -57,23 +56,23 @@ class InputFile(io.RawIOBase):
 
     @property
     def map(self) -> memoryview | None:
-        """The memory map that reads are slices of; None: there is none.
+        """The memory map that reads are slices of, or None if there is none.
 
-        To keep slices costs nothing.  Nothing of the map is verified but what `read_at` was asked for.
+        Keeping slices costs nothing. Only what was requested with `read_at` is verified.
         """
         return self._bytes.map
 
     def let_go(self) -> None:
-        """Give the memory of what was read of a map back to the system: what is asked for again is there again."""
+        """Return the memory of a map's read pages to the system; they are loaded again when needed."""
         if self.map is not None and isinstance(self.map.obj, mmap.mmap):
             self.map.obj.madvise(mmap.MADV_DONTNEED)
 
     def duplicate(self) -> InputFile:
-        """Another cursor on the same open file."""
+        """Return another cursor on the same open file."""
         return InputFile(self._bytes)
 
     def read_at(self, offset: int, length: int) -> memoryview:
-        """The bytes in [offset, offset + length), fewer only at the end of the file."""
+        """Return the bytes in [offset, offset + length), fewer only at the end of the file."""
         size = self._bytes.size
         if offset < 0 or length < 0:
             raise ValueError(f"read of {length} bytes at {offset} of {self.path!r}")
@@ -88,7 +87,7 @@ class InputFile(io.RawIOBase):
             raise failure("read", self.path, error) from None
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Several (offset, length) at once, in parallel where that helps; each must lie inside the file."""
+        """Return several ranges (offset, length), in parallel if that helps; each must lie inside the file."""
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self._bytes.size:
                 raise ValueError(f"read of {length} bytes at {offset} of {self.path!r}, {self.size()} bytes long")
@@ -100,10 +99,10 @@ class InputFile(io.RawIOBase):
         for offset in range(0, self._bytes.size, step):
             self.read_at(offset, step)
 
-    # What pyarrow and other readers of files call.
+    # The interface that pyarrow and other libraries expect.
 
     def read_buffer(self, size: int = -1) -> memoryview:
-        """Like `read`, without a copy where the bytes are mapped."""
+        """Return the same as `read`, without a copy if the bytes are mapped."""
         if size is None or size < 0:
             size = max(self._bytes.size - self._position, 0)
         data = self.read_at(self._position, size)
@@ -140,7 +139,7 @@ class InputFile(io.RawIOBase):
 
 
 class _MemoryBytes:
-    """Bytes that were made here and never left memory."""
+    """Bytes that exist only in memory."""
 
     path = "(memory)"
     bytes_read = 0
@@ -157,6 +156,6 @@ class _MemoryBytes:
 
 
 def in_memory(pieces: Iterable[Any]) -> InputFile:
-    """A file of some buffers, one after the other, that is in no storage."""
+    """Return a file made of buffers, one after the other, that is in no storage."""
     data = b"".join(memoryview(piece).cast("B") if len(piece) else b"" for piece in pieces)
     return InputFile(_MemoryBytes(memoryview(data)))

@@ -1,8 +1,8 @@
 """A folder as storage, by the operating system's own calls.
 
-OpenDAL's file service leaves half a file behind when a writer is dropped, does not sync directories and
-hides error numbers; so local files do not go through it.  A file is written under a temporary name beside its
-place, synced, linked to its name (which fails if the name is taken), and the directory is synced.
+OpenDAL's file service leaves half a file behind when a writer is dropped, does not sync directories and hides error
+numbers, so local files do not use it. A file is written under a temporary name beside its final place, synced, and
+linked to its name (which fails if the name is taken); then the directory is synced.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LocalBackend:
         return os.path.join(self._root, path) if path else self._root
 
     def _make_directory(self, directory: str) -> None:
-        """Make a directory and its missing parents so that they survive a power cut."""
+        """Create a directory and its missing parents so that they survive a power cut."""
         if directory in self._directories and os.path.isdir(directory):
             return
         missing = []
@@ -151,7 +151,7 @@ class _MappedBytes:
             self.size = os.fstat(file.fileno()).st_size
             if checksums is not None and self.size != checksums.size:
                 raise wrong_size(path, checksums.size, self.size)
-            # The map is not closed: slices of it live in decoded arrays, and it goes when the last one does.
+            # The map is not closed: slices of it live in decoded arrays, and it is freed with the last one.
             self.map = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if self.size else b"")
         self.bytes_read = 0
         self._checksums = checksums

@@ -1,9 +1,9 @@
 """Names of files: every path below the storage root is built and parsed here.
 
-A file of a table is ``tables/<table>/<role>/<writer>-<attempt>.<extension>``.  The rows of clustered tables lie in
-``schema_<n>/table_<t>/table_<t>_part_<p>.<version>.<writer>-<attempt>.data`` or ``.delta``, and beside them, without a
-partition, what a lost catalog is rebuilt from: ``.meta``.  The attempt is random, so no name is used twice.  The writer
-is in the name so that vacuum knows who could still commit the file.
+A file of a table is ``tables/<table>/<role>/<writer>-<attempt>.<extension>``. Rows of clustered tables are in
+``schema_<n>/table_<t>/table_<t>_part_<p>.<version>.<writer>-<attempt>.data`` or ``.delta``. Beside them, without a
+partition, are the ``.meta`` files from which a lost catalog is rebuilt. The attempt is random, so no name is used
+twice. The writer is in the name so that vacuum knows who could still commit the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OWNER = "indexlake.json"
-"""Says whose files these are."""
+"""The file that says whose files these are."""
 
 TABLES = "tables"
 """The folder that holds the files of all tables."""
@@ -31,11 +31,11 @@ _CLUSTERED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """What the names of a clustered table's files tell besides: partition None is the whole table."""
+    """What else the names of a clustered table's files contain; partition None means the whole table."""
 
     namespace_id: int
     partition_id: int | None
-    version: int  # the snapshot that the file was planned at, or tells about
+    version: int  # the snapshot that the file was planned at, or describes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FileName:
 
     @staticmethod
     def parse(path: str) -> FileName | None:
-        """None: this program did not write the file."""
+        """Parse a path; return None if this program did not write the file."""
         if (found := _FILE.match(path)) is not None:
             table_id, role, dot, writer_id, attempt, extension = found.groups()
             return FileName(int(table_id), role, writer_id, attempt, extension, not dot)
@@ -81,17 +81,17 @@ class FileName:
 
 
 def table_folder(table_id: int) -> str:
-    """Where the files of a table live."""
+    """Return the folder of a table's files."""
     return f"{TABLES}/{table_id}"
 
 
 def namespace_folder(namespace_id: int) -> str:
-    """Where the clustered tables of a namespace live."""
+    """Return the folder of a namespace's clustered tables."""
     return f"schema_{namespace_id}"
 
 
 def clustered_folder(namespace_id: int, table_id: int) -> str:
-    """Where the rows of a clustered table live."""
+    """Return the folder of a clustered table's rows."""
     return f"{namespace_folder(namespace_id)}/table_{table_id}"
 
 
@@ -100,5 +100,5 @@ def new_writer_id() -> str:
 
 
 def unfinished(name: str) -> str:
-    """What a file in a folder is called while it is written, and ever after if its writer is killed."""
+    """Return the name of a file while it is being written, which it keeps if its writer is killed."""
     return f".{name}.{uuid.uuid4().hex[:12]}.tmp"

@@ -1,8 +1,8 @@
 """Object storage through OpenDAL: S3-compatible stores, and memory.
 
-An object is collected locally (in memory up to 8 MiB, then in a temporary file) and sent when it is closed,
-large ones in parts: until the last request succeeds nothing is visible.  OpenDAL's retry layer repeats
-requests that failed with a status or connection error it knows to be temporary, with back-off and jitter.
+An object is collected locally (in memory up to 8 MiB, then in a temporary file) and sent when it is closed, large ones
+in parts; until the last request succeeds nothing is visible. OpenDAL's retry layer repeats requests that failed with a
+status or connection error it knows to be temporary, with back-off and jitter.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PAGE = 1000
 
 
 def s3_operator(bucket: str, prefix: str, options: Mapping[str, str]) -> Any:
-    """An OpenDAL operator; `options` are those of OpenDAL's S3 service."""
+    """Return an OpenDAL operator; `options` are those of OpenDAL's S3 service."""
     settings = {"region": "us-east-1", **options}
-    if "access_key_id" in options:  # do not look for others in files, or wait for a metadata server
+    if "access_key_id" in options:  # do not look for other keys in files, or wait for a metadata server
         settings = {"disable_config_load": "true", "disable_ec2_metadata": "true", **settings}
     return operator("s3", bucket=bucket, root=f"/{prefix}", **settings)
 
@@ -84,7 +84,7 @@ class ObjectBackend:
         return bool(self._operator.exists(path))
 
     def make_dir(self, path: str) -> None:
-        """Names that begin so need nothing to be there first."""
+        """Do nothing: objects need no directory."""
 
     def remove_dir_all(self, path: str) -> None:
         self._operator.remove_all(f"{path}/")
@@ -92,8 +92,8 @@ class ObjectBackend:
             self._cache.drop(path)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        # OpenDAL's blocking listing holds the GIL while it waits for the store, so pages are fetched through its
-        # asynchronous one, in a thread that has no event loop of the user's.
+        # OpenDAL's blocking listing holds the GIL while it waits for the store, so pages are fetched with its
+        # asynchronous one, in a thread without an event loop of the user's.
         if not self._operator.capability().list_with_start_after:
             yield from _files(self._operator.list(f"{prefix}/", recursive=True))
             return
@@ -163,8 +163,8 @@ class _ObjectSink:
         try:
             self._send(checksums.size)
         except Exception as error:
-            # When the answer to a successful request is lost, its repetition finds our own object in the way.
-            if type(error).__name__ != "ConditionNotMatch" or not self._is_there(checksums):
+            # If the answer to a successful request was lost, repeating it finds our own object in the way.
+            if type(error).__name__ != "ConditionNotMatch" or not self._is_ours(checksums):
                 raise
         self.discard()
 
@@ -179,7 +179,7 @@ class _ObjectSink:
         if size <= PART_SIZE:
             self._operator.write(self._path, self._spool.read(), **self._condition)
             return
-        # Dropped without close(), the writer sends no completion and the object does not appear.
+        # If it is dropped without close(), the writer sends no completion and the object does not appear.
         writer = self._operator.open(
             self._path, "wb", chunk=PART_SIZE, concurrent=PARALLEL_REQUESTS // 2, **self._condition
         )
@@ -188,7 +188,7 @@ class _ObjectSink:
             writer.write(piece)
         writer.close()
 
-    def _is_there(self, checksums: Checksums) -> bool:
+    def _is_ours(self, checksums: Checksums) -> bool:
         if self._operator.stat(self._path).content_length != checksums.size:
             return False
         builder = ChecksumBuilder(checksums.chunk_size)
@@ -199,7 +199,7 @@ class _ObjectSink:
 
 
 def _joined(ranges: Sequence[tuple[int, int]], unit: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
-    """(offset, length, the ranges in it): ascending ranges in the same or neighbouring units are read at once."""
+    """Join ascending ranges in the same or neighbouring units, to (offset, length, the ranges in it)."""
     found: list[tuple[int, int, list[tuple[int, int]]]] = []
     for offset, length in ranges:
         if found:
@@ -214,7 +214,7 @@ def _joined(ranges: Sequence[tuple[int, int]], unit: int) -> list[tuple[int, int
 
 
 class _RangedBytes:
-    """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
+    """An object read by ranges of whole chunks. Small objects are fetched whole, once."""
 
     map = None
 
@@ -243,16 +243,16 @@ class _RangedBytes:
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         if len(ranges) < 2 or self.size <= _WHOLE_FILE:
             return [self.read_at(offset, length) for offset, length in ranges]
-        together = _joined(ranges, 1 if self._checksums is None else self._checksums.chunk_size)
-        pieces = self._backend.pool().map(lambda wanted: self.read_at(*wanted[:2]), together)
+        joined = _joined(ranges, 1 if self._checksums is None else self._checksums.chunk_size)
+        pieces = self._backend.pool().map(lambda wanted: self.read_at(*wanted[:2]), joined)
         return [
             piece[offset - start : offset - start + length]
-            for piece, (start, _, parts) in zip(pieces, together, strict=True)
+            for piece, (start, _, parts) in zip(pieces, joined, strict=True)
             for offset, length in parts
         ]
 
     def _read_chunks(self, offset: int, length: int, size: int) -> memoryview:
-        """Widen the range to chunks, take those at its edges from memory, load the rest at once."""
+        """Widen the range to chunks, take those at its edges from memory, and load the rest at once."""
         first, last = offset // size, (offset + length - 1) // size
         head: list[memoryview] = []
         tail: list[memoryview] = []
@@ -275,7 +275,7 @@ class _RangedBytes:
         return joined[start : start + length]
 
     def _load(self, offset: int, length: int) -> memoryview:
-        """Verified chunks, from local disk as far as they are there."""
+        """Return verified chunks, from the local cache as far as possible."""
         if self._local is None:
             return self._fetch(offset, length)
         return self._local.read(offset, length, self._fetch)
@@ -309,7 +309,7 @@ class _RangedBytes:
 
     def _remember(self, index: int, chunk: memoryview) -> None:
         with self._lock:
-            self._cache[index] = memoryview(bytes(chunk))  # a copy, so that it does not keep the range it is from
+            self._cache[index] = memoryview(bytes(chunk))  # a copy, so that the larger range can be freed
             self._cache.move_to_end(index)
             while len(self._cache) > _CACHED_CHUNKS:
                 self._cache.popitem(last=False)

@@ -28,7 +28,7 @@ PUBLIC_OPTIONS = frozenset(
         "skip_signature",
     }
 )
-"""No secrets: they may be printed and stored in plans."""
+"""Options that are not secret: they may be printed and stored in plans."""
 
 SECRET_OPTIONS = frozenset(
     {
@@ -54,14 +54,14 @@ WITHOUT_EFFECT = frozenset(
         "enable_write_with_append",
     }
 )
-"""Names of earlier times that OpenDAL still takes."""
+"""Old options that OpenDAL still accepts."""
 
 _KNOWN = PUBLIC_OPTIONS | SECRET_OPTIONS | WITHOUT_EFFECT
 _IN_ADDRESS = ("bucket", "root", "scheme")
 
 
 def checked_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """A copy of the options; unknown names and values that are not strings are refused."""
+    """Return a copy of the options; refuse unknown names and values that are not strings."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):

@@ -1,7 +1,7 @@
-"""Writing a file: it appears whole when `close` returns; before that, and after `abort`, not at all.
+"""Writing a file: it appears whole when `close` returns; before that, and after `abort`, it does not exist.
 
-Checksums are computed as the bytes pass.  A file is written once: its name must be free, unless the caller
-says `overwrite`.
+Checksums are computed as the bytes pass. A file is written once: its name must be free, unless the caller passes
+`overwrite`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sink(Protocol):
     def write(self, data: Any) -> None: ...
 
     def local_path(self) -> str:
-        """A local file that another library fills; its contents become the file's."""
+        """Return the path of a local file for another library to fill; its contents become the file's."""
 
     def publish(self, checksums: Checksums) -> None:
         """Make the file durable and visible under its name, in one step."""
@@ -37,7 +37,7 @@ class Sink(Protocol):
 
 
 class OutputFile(io.RawIOBase):
-    """A file being written.  Leaving its `with` block closes it, or aborts it after an error."""
+    """A file being written. Leaving its `with` block closes it, or aborts it after an error."""
 
     def __init__(self, path: str, sink: Sink, chunk_size: int = CHUNK_SIZE) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class OutputFile(io.RawIOBase):
 
     @contextmanager
     def as_local_path(self) -> Iterator[str]:
-        """The path of a local file to fill in place of `write`, for libraries that write to paths only."""
+        """Yield the path of a local file to fill instead of calling `write`, for libraries that need a path."""
         if self.tell():
             raise ValueError(f"{self.path!r} has been written to already")
         with translated("write", self.path):
@@ -101,7 +101,7 @@ class OutputFile(io.RawIOBase):
             super().close()
 
     def abort(self) -> None:
-        """Give the file up: nothing of it stays.  Harmless after `close` and when repeated."""
+        """Discard the file. Harmless after `close` and when repeated."""
         if not self._done:
             self._done = True
             self._discard()
@@ -125,7 +125,7 @@ class OutputFile(io.RawIOBase):
         self._builder.update(data)
 
     def _discard(self) -> None:
-        with suppress(Exception):  # the error that led here matters more; vacuum removes what stayed
+        with suppress(Exception):  # the error that led here matters more; vacuum removes what is left
             self._sink.discard()
 
     def __exit__(self, kind: Any, *_: Any) -> None:

@@ -12,8 +12,8 @@ from indexlake.errors import StorageError
 class FileInfo:
     """One file as a listing shows it.
 
-    `modified` is None where the store does not keep it (memory).  A local file that was being written when
-    its process died is listed under its temporary name, which ends in `.tmp`.
+    `modified` is None if the store does not record it (memory). A local file that was being written when its process
+    died is listed under its temporary name, which ends in `.tmp`.
     """
 
     path: str
@@ -22,7 +22,7 @@ class FileInfo:
 
 
 def check_path(path: str) -> str:
-    """Return `path` if it names a place below the root, else raise."""
+    """Return `path` if it is valid and stays below the root, otherwise raise."""
     wrong = None
     if not isinstance(path, str):
         wrong = "is not text"

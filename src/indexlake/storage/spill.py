@@ -1,6 +1,6 @@
 """Where a lake puts data that does not fit into memory: unnamed files, in a folder that only this user can enter.
 
-The folder is created when something is first spilled and removed with the lake.  What a killed process left behind is
+The folder is created when something is first spilled, and removed with the lake. What a killed process left behind is
 removed by the next one that opens the lake; folders of living processes are left alone.
 """
 
@@ -29,9 +29,9 @@ PREFIX = "indexlake-spill-"
 
 
 class Spill:
-    """Temporary files below a directory; by default below the system's temporary one.
+    """Temporary files below a directory, by default the system's temporary directory.
 
-    ``ours``: the directory is there for nothing else, so whoever leaves it empty removes it.
+    ``ours``: the directory serves no other purpose, so it is removed when empty.
     """
 
     def __init__(self, directory: str | None = None, *, ours: bool = False) -> None:
@@ -46,7 +46,7 @@ class Spill:
 
     @staticmethod
     def given(directory: str | os.PathLike[str]) -> Spill:
-        """Below a directory that a user has named, which is made if it is missing."""
+        """Return a spill below a directory named by a user, creating the directory if necessary."""
         path = os.fspath(directory) if isinstance(directory, str | os.PathLike) else None
         if not isinstance(path, str) or not path or "\0" in path or "://" in path:
             raise StorageError(f"spill_dir is the path of a local directory, not {directory!r}.")
@@ -61,7 +61,7 @@ class Spill:
         return spill
 
     def folder(self) -> str:
-        """The folder of this process, made when it is first asked for."""
+        """Return the folder of this process, creating it on first use."""
         with self._lock:
             if self._folder is None or not self._folder.remove.alive or self._pid != os.getpid():
                 with translated("make a folder for what does not fit into memory in", self._where()):
@@ -76,16 +76,16 @@ class Spill:
             return TemporaryFolder(self._where(), PREFIX)
         while True:
             os.makedirs(self._directory, 0o700, exist_ok=True)
-            with suppress(FileNotFoundError):  # another process that was the last to need it has removed it
+            with suppress(FileNotFoundError):  # another process, the last to use it, has just removed it
                 return TemporaryFolder(self._directory, PREFIX)
 
     def file(self) -> IO[bytes]:
-        """A file without a name, which goes when it is closed."""
+        """Return an unnamed file, which disappears when it is closed."""
         return tempfile.TemporaryFile(dir=self.folder())
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around writes to its files: a full disk is a typed error."""
+        """Turn errors from writing to spilled files, such as a full disk, into ``StorageError``."""
         try:
             yield
         except OSError as error:
@@ -96,7 +96,7 @@ class Spill:
             ) from None
 
     def named_file(self) -> str:
-        """The path of a new file, for libraries that write to paths only; its user deletes it."""
+        """Return the path of a new file, for libraries that need a path; the caller deletes it."""
         descriptor, path = tempfile.mkstemp(dir=self.folder())
         os.close(descriptor)
         return path
@@ -113,22 +113,22 @@ class Spill:
                 os.rmdir(self._directory)
 
     def __reduce__(self) -> Any:
-        return Spill, ()  # in another process, maybe on another machine, it is the temporary directory there
+        return Spill, ()  # elsewhere, perhaps on another machine, it is that process's temporary directory
 
 
 TEMPORARY = Spill()
-"""For what belongs to no lake."""
+"""For data that belongs to no lake."""
 
 _current: ContextVar[Spill] = ContextVar("indexlake spill", default=TEMPORARY)
 
 
 def current_spill() -> Spill:
-    """Where to put what does not fit into memory, for code that knows of no storage."""
+    """Return where to spill, for code that has no storage at hand."""
     return _current.get()
 
 
 def spilling(work: Callable[Concatenate[Storage, P], T]) -> Callable[Concatenate[Storage, P], T]:
-    """Whatever a function spills goes where its storage, the first argument, spills."""
+    """Decorate a function so that it spills where its storage, the first argument, spills."""
 
     @wraps(work)
     def inside(storage: Storage, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -24,7 +24,7 @@ from indexlake.storage.spill import TEMPORARY, Spill
 
 
 class Backend(Protocol):
-    """What a kind of storage does; paths are checked, errors are translated by `Storage`."""
+    """What each kind of storage implements; `Storage` checks paths and translates errors."""
 
     def create(self, path: str, overwrite: bool) -> Sink: ...
     def open(self, path: str, checksums: Checksums | None) -> FileBytes: ...
@@ -37,7 +37,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """Where a storage is, without secrets: safe to print, pickle and send.  `open` adds the secrets."""
+    """Where a storage is, without secrets: safe to print, pickle and send. `open` adds the secrets."""
 
     root: str
     options: tuple[tuple[str, str], ...] = ()
@@ -48,7 +48,7 @@ class StorageSpec:
 
 
 class Storage:
-    """Files below one root.  Safe to share between threads; a forked child opens its own."""
+    """Files below one root. Safe to share between threads; a forked child opens its own."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Storage:
     ) -> Storage:
         """Open "/path", "file:///path", "s3://bucket/prefix" or "memory://".
 
-        `options` are those of `storage.options`.  Nothing is created or contacted before the first file.  `cache` is
+        `options` are those of `storage.options`. Nothing is created or contacted before the first file. `cache` is only
         for object stores: other files are local already.
         """
         options = checked_options(options)
@@ -103,7 +103,7 @@ class Storage:
         )
 
     def uncached(self) -> Storage:
-        """This storage without its local cache: what is read is what the store has."""
+        """Return this storage without its local cache: reads return what the store has."""
         return self if self.cache is None else Storage.open(self.root, self._options, spill=self.spill)
 
     @property
@@ -112,9 +112,9 @@ class Storage:
         return isinstance(self._backend, LocalBackend)
 
     def create_file(self, path: str, *, overwrite: bool = False, chunk_size: int = CHUNK_SIZE) -> OutputFile:
-        """Begin a file; it appears when the returned file is closed.  The name must be free.
+        """Begin a file; it appears when the returned file is closed. The name must be free.
 
-        ``chunk_size``: what readers of the file verify at once.
+        ``chunk_size``: how much readers of the file verify at once.
         """
         check_path(path)
         with translated("create", path):
@@ -124,8 +124,8 @@ class Storage:
     def open_file(self, path: str, checksums: Checksums | None = None) -> InputFile:
         """Open a file for reading.
 
-        With `checksums` every byte is verified before it is returned, and a file that is missing or of
-        another size is a `CorruptionError`; without, a missing file is a `NotFoundError`.
+        With `checksums`, every byte is verified before it is returned, and a missing file or one of another size is a
+        `CorruptionError`; without, a missing file is a `NotFoundError`.
         """
         check_path(path)
         try:
@@ -138,7 +138,7 @@ class Storage:
             raise missing(path) from None
 
     def delete(self, path: str) -> None:
-        """Delete a file.  One that is not there is no error."""
+        """Delete a file; a missing one is no error."""
         check_path(path)
         with translated("delete", path):
             faults.step("storage.delete")
@@ -150,20 +150,20 @@ class Storage:
             return self._backend.exists(path)
 
     def make_dir(self, path: str) -> None:
-        """Make a directory, where there is such a thing: on object stores it is the beginning of names."""
+        """Create a directory, if the storage has any: on object stores it is only a prefix of names."""
         check_path(path)
         with translated("create", path):
             self._backend.make_dir(path)
 
     def remove_dir_all(self, path: str) -> None:
-        """Delete everything below a directory.  For vacuum and dropped tables only."""
+        """Delete everything below a directory. For vacuum and dropped tables only."""
         check_path(path)
         with translated("delete", path):
             faults.step("storage.delete")
             self._backend.remove_dir_all(path)
 
     def list(self, prefix: str = "") -> Iterator[FileInfo]:
-        """All files below a directory ("" = the root), in no order, abandoned temporary ones included."""
+        """Yield all files below a directory ("" = the root), in no order, including abandoned temporary ones."""
         return self._listing(check_path(prefix) if prefix else "")
 
     def _listing(self, prefix: str) -> Iterator[FileInfo]:
@@ -172,11 +172,11 @@ class Storage:
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """What `spec().open` needs elsewhere besides the description.  Never print, log or store it."""
+        """What `spec().open` needs elsewhere besides the description. Never print, log or store it."""
         return self._options
 
     def spec(self) -> StorageSpec:
-        """The picklable description of this storage."""
+        """Return the picklable description of this storage."""
         return self._spec
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ _memories: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictiona
 
 
 def _open_memory(name: str, spill: Spill) -> Storage:
-    """A new memory storage, or the one of this process that has this name."""
+    """Create a memory storage, or return the one of this process with this name."""
     if not name:
         from indexlake.storage.objects import ObjectBackend, operator
 

@@ -1,7 +1,7 @@
-"""Folders that go with their process: private (mode 0700), and removed by others if it was killed.
+"""Folders that end with their process: private (mode 0700), and removed by others if it was killed.
 
-The owner holds a lock in its folder, so a folder that a killed process left behind can be recognised, and is removed
-by the next process that creates or sweeps folders in the same place.  A living process's folder is never touched.
+The owner holds a lock in its folder, so a folder that a killed process left behind can be recognised, and is removed by
+the next process that creates or sweeps folders in the same place. A living process's folder is never touched.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import time
 import weakref
 
 MEMORY_PREFIX = "indexlake-memory-"
-_SETTLED = 60.0  # seconds after which a folder without a lock file has lost its owner
+_SETTLED = 60.0  # seconds after which a folder without a lock file counts as abandoned
 
 
 def is_writable(folder: str) -> bool:
-    """Whether this process may make files in a folder: by permission, and by its file system."""
+    """Return whether this process may create files in a folder: by permission, and by its file system."""
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 class TemporaryFolder:
-    """Removed by `remove()`, with this object, or at exit.
+    """Removed by `remove()`, when this object is collected, or at exit.
 
-    By default it lies under /dev/shm where there is one, else under the system's temporary directory.
+    By default it lies under /dev/shm if that exists, otherwise under the system's temporary directory.
     """
 
     def __init__(self, parent: str | None = None, prefix: str = MEMORY_PREFIX) -> None:
@@ -45,7 +45,7 @@ class TemporaryFolder:
 
 
 def _make_owned(parent: str, prefix: str) -> tuple[str, int]:
-    """Make a folder.  Returns it and the descriptor of its lock, which is held."""
+    """Create a folder and lock it; return it and the descriptor of the lock."""
     while True:
         folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
         path = os.path.join(folder, "owner")
@@ -54,7 +54,7 @@ def _make_owned(parent: str, prefix: str) -> tuple[str, int]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if os.path.exists(path):
                 return folder, lock
-            os.close(lock)  # somebody swept it before it was locked
+            os.close(lock)  # another process swept it before it was locked
 
 
 def _remove(folder: str, lock: int, owner: int) -> None:

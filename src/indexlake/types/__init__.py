@@ -1,6 +1,6 @@
-"""Column types: which are supported, their text in the catalog, and how their values are kept there.
+"""Column types: which ones are supported, their text in the catalog, and how their values are stored there.
 
-The guarantee: a value that goes in comes out equal to the bit and of the same Arrow type, from every tier.
+The guarantee: a value that goes in comes out bit for bit the same and with the same Arrow type, from every tier.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.types import pickling as _pickling  # noqa: F401 (mends what pyarrow forgets)
+from indexlake.types import pickling as _pickling  # noqa: F401 (fixes what pyarrow loses in pickles)
 from indexlake.types.binaries import BinaryCodec, FixedBinaryCodec, StringCodec
 from indexlake.types.codec import Codec, SqlValue
 from indexlake.types.decimals import SMALL_PRECISION, LargeDecimalCodec, SmallDecimalCodec
@@ -39,14 +39,14 @@ _nested: dict[str, Codec] = {}
 
 
 def codec_for(type: Any) -> Codec:
-    """The codec of a supported type.
+    """Return the codec of a supported type.
 
     >>> codec_for(pa.uint64()).encode_one(2**63)
     0
     """
     codec = _plain.get(type) if not pa.types.is_nested(type) else None
     if codec is None:
-        # Types compare equal when only metadata or names inside them differ, so nested ones go by their text.
+        # Types compare equal even if metadata or names inside them differ, so nested types are looked up by their text.
         check_supported(type, "values", old=True)
         text = type_to_text(type)
         codec = _nested.get(text)

@@ -1,4 +1,4 @@
-"""Strings and binaries: their bytes, which sort as the values do (strings by code point)."""
+"""Strings and binaries: stored as their bytes, which sort like the values (strings by code point)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _base64(data: bytes) -> str:
 
 
 class BytesCodec(Codec):
-    """What all types kept as bytes share."""
+    """Base of the codecs of all types stored as bytes."""
 
     kind: Literal["int", "bytes"] = "bytes"
     json_text = staticmethod(_base64)
@@ -119,7 +119,7 @@ class StringCodec(BytesCodec):
 
     def same_as(self, value: Any) -> Any:
         if isinstance(value, str):
-            return str.__str__(value)  # of an enumeration: its value, not its name
+            return str.__str__(value)  # for an enumeration: its value, not its name
         if isinstance(value, bytes | bytearray):
             self.refuse(value, "give text: value.decode()")
         return super().same_as(value)
@@ -127,7 +127,7 @@ class StringCodec(BytesCodec):
     def decode_one(self, value: SqlValue) -> Any:
         return None if value is None else value.decode()  # type: ignore[union-attr]
 
-    # Inside nested values a string is a JSON string, which needs no bytes on its way.
+    # Inside nested values a string is a JSON string and need not be converted to bytes.
 
     json_text = staticmethod(lambda data: encode_basestring(data.decode()))
     json_value = staticmethod(str.encode)

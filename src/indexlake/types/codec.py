@@ -1,12 +1,12 @@
-"""How values of an Arrow type are kept in the catalog database.
+"""How values of an Arrow type are stored in the catalog database.
 
-Every column of a hot row is a 64-bit integer or a byte string, in SQLite and PostgreSQL alike.  A
-``Codec`` turns Arrow arrays and Python values into that form and back: of the same type, equal to the bit,
-and where ``ordered`` says so in the same order (floats: NaN is the greatest once ``canonical``).
+Every column of a hot row is a 64-bit integer or a byte string, in SQLite and PostgreSQL alike.  A ``Codec`` converts
+Arrow arrays and Python values to that form and back: to the same type, bit for bit, and, if ``ordered``, in the same
+order (floats: NaN is the greatest once ``canonical``).
 
-A Python value is stored exactly or refused with what to give instead.  Each codec has a direct path for the Python
-type that its values have, and takes the few others that mean the same (subclasses, numpy and Arrow scalars); nothing
-is guessed: a string is not a list of characters, a number is not a timestamp, ``True`` is not 1.
+A Python value is stored exactly, or refused with advice on what to give instead.  Each codec has a fast path for the
+Python type of its values, and accepts the few others with the same meaning (subclasses, numpy and Arrow scalars).
+Nothing is guessed: a string is not a list of characters, a number is not a timestamp, ``True`` is not 1.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from indexlake.errors import CatalogError, ConstraintError
 
 SqlValue = int | bytes | None
 
-# What pyarrow raises for a Python value that does not fit a type.
+# The exceptions that pyarrow raises for a Python value that does not fit a type.
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError, LookupError)
 NULL = "null"
 
 
 class Codec(ABC):
-    """Encodes one type.  Immutable, shared between threads; get it from ``codec_for``."""
+    """Encodes one type.  Immutable and shared between threads; get it from ``codec_for``."""
 
     type: Any
     kind: Literal["int", "bytes"]
     ordered: bool = True
     storage: Any  # the Arrow type of the encoded values
-    exact: frozenset[type] = frozenset()  # Python types that pyarrow converts as we do
-    wanted: str  # what to give, for errors
-    json_text: Callable[[Any], str]  # an encoded value as JSON
-    json_value: Callable[[Any], SqlValue] | None = None  # the encoded value of parsed JSON; None: it is the same
+    exact: frozenset[type] = frozenset()  # Python types that pyarrow converts in the same way
+    wanted: str  # what to give, for error messages
+    json_text: Callable[[Any], str]  # returns an encoded value as JSON
+    json_value: Callable[[Any], SqlValue] | None = None  # returns parsed JSON encoded; None: unchanged
 
     def __init__(self, type: Any) -> None:
         self.type = type
@@ -53,14 +53,14 @@ class Codec(ABC):
         return codec_for, (self.type,)
 
     def encode(self, array: Any) -> list[SqlValue]:
-        """The encoded values of an Arrow array or chunked array of this type."""
+        """Return the encoded values of an Arrow array or chunked array of this type."""
         parts = [self.storage_values(self.to_storage(self._checked(chunk))) for chunk in chunks(array)]
         if len(parts) == 1:
             return parts[0]
         return [value for part in parts for value in part]
 
     def decode(self, values: Sequence[SqlValue]) -> Any:
-        """An Arrow array of exactly this type."""
+        """Return an Arrow array of exactly this type."""
         try:
             return self.from_storage(pa.array(values, self.storage))
         except CONVERSION_ERRORS as error:
@@ -70,42 +70,42 @@ class Codec(ABC):
             ) from None
 
     def array(self, values: Sequence[Any]) -> Any:
-        """An Arrow array of Python values, under the same rules as ``encode_one``."""
+        """Return an Arrow array of Python values, following the same rules as ``encode_one``."""
         if {type(value) for value in values} <= self.exact:
             try:
                 return pa.array(values, self.type)
             except CONVERSION_ERRORS:
-                pass  # one by one below, to name the value
+                pass  # encode them one by one below, to name the value
         return self.decode([self.encode_one(value) for value in values])
 
     @abstractmethod
     def encode_one(self, value: Any) -> SqlValue:
-        """The encoded form of one Python value; ``ConstraintError`` if the column cannot hold it."""
+        """Return the encoded form of one Python value.  Raises ``ConstraintError`` if the column cannot hold it."""
 
     def encode_constant(self, value: Any) -> SqlValue:
-        """A constant of a predicate in the form that expressions keep it, which for moments is Arrow's integer."""
+        """Return a constant of a predicate in the form used by expressions, which for moments is Arrow's integer."""
         return self.encode_one(value)
 
     @abstractmethod
     def decode_one(self, value: SqlValue) -> Any:
-        """The Python value, as ``pyarrow.Scalar.as_py`` gives it; ``ConstraintError`` if Python has no such value."""
+        """Return the value as ``Scalar.as_py`` does.  Raises ``ConstraintError`` if Python cannot represent it."""
 
     def show_one(self, value: SqlValue) -> Any:
-        """The Python value, for a message: text where Python has no such value."""
+        """Return the Python value for a message, or text if Python cannot represent it."""
         try:
             return self.decode_one(value)
         except ConstraintError:
             return f"{self.type} {value!r}"
 
     def canonical(self, value: SqlValue) -> SqlValue:
-        """The one encoded form of all values that compare equal (-0.0 and 0.0, all NaNs)."""
+        """Return the encoded form shared by all values that compare equal (-0.0 and 0.0, all NaNs)."""
         return value
 
     def canonical_array(self, array: Any) -> npt.NDArray[np.int64] | Any:
-        """Encoded and canonical values: int64 numpy, or an Arrow ``binary`` array.
+        """Return encoded and canonical values: int64 numpy, or an Arrow ``binary`` array.
 
-        Null slots of the numpy form hold anything; those of the binary form are null.  The numpy form may be
-        a read-only view of the array.
+        Null slots are arbitrary in the numpy form and null in the binary form.  The numpy form may be a read-only view
+        of the array.
         """
         parts = [self._canonical_chunk(self._checked(chunk)) for chunk in chunks(array)]
         if len(parts) == 1:
@@ -119,25 +119,25 @@ class Codec(ABC):
 
     @abstractmethod
     def to_storage(self, array: Any) -> Any:
-        """The encoded values as an Arrow array of type ``storage``."""
+        """Return the encoded values as an Arrow array of type ``storage``."""
 
     @abstractmethod
     def from_storage(self, array: Any) -> Any:
-        """The inverse of ``to_storage``."""
+        """Invert ``to_storage``."""
 
     def storage_values(self, array: Any) -> list[SqlValue]:
-        """A storage array as Python values."""
+        """Return a storage array as Python values."""
         return python_ints(array) if self.kind == "int" else python_bytes(array)  # type: ignore[return-value]
 
-    # Inside nested values everything is JSON: texts on the way out, parsed objects on the way in.
+    # Inside nested values everything is JSON: text when encoding, parsed objects when decoding.
 
     def to_json(self, array: Any) -> list[str]:
-        """The JSON text of every value, ``null`` for nulls."""
+        """Return the JSON text of every value, ``null`` for nulls."""
         text = self.json_text
         return [NULL if value is None else text(value) for value in self.storage_values(self.to_storage(array))]
 
     def from_json(self, values: list[Any]) -> Any:
-        """An array of this type from parsed JSON."""
+        """Return an array of this type from parsed JSON."""
         if (read := self.json_value) is not None:
             values = [None if value is None else read(value) for value in values]
         return self.from_storage(pa.array(values, self.storage))
@@ -153,7 +153,7 @@ class Codec(ABC):
         """Raise the error for a value that this type cannot hold."""
         try:
             shown = repr(value[:80] if isinstance(value, str | bytes) else value)
-        except (RecursionError, OverflowError, ValueError):  # too deep, or a moment that Python does not have
+        except (RecursionError, OverflowError, ValueError):  # too deep, or a moment beyond Python
             shown = "a value that cannot be shown"
         if len(shown) > 80:
             shown = f"{shown[:77]}..."
@@ -161,7 +161,7 @@ class Codec(ABC):
         raise ConstraintError(f"{shown} ({type(value).__name__}) is not a value of type {self.type}{because}") from None
 
     def encode_other(self, value: Any) -> SqlValue:
-        """The encoded form of a value of a Python type that has no direct path."""
+        """Return the encoded form of a value whose Python type has no fast path."""
         if isinstance(value, pa.Scalar):
             return self.encode_scalar(value)
         if is_missing(value):
@@ -169,7 +169,7 @@ class Codec(ABC):
         return self.encode_one(self.same_as(value))
 
     def encode_scalar(self, value: Any) -> SqlValue:
-        """An Arrow scalar: of this type as it is, of another one as the Python value that it shows."""
+        """Encode an Arrow scalar: directly if it is of this type, otherwise as its Python value."""
         if not value.is_valid:
             return None
         if value.type == self.type:
@@ -184,7 +184,7 @@ class Codec(ABC):
         return self.encode_one(shown)
 
     def checked_scalar(self, value: Any) -> Any:
-        """An array of one Arrow scalar of this type, which may claim more than it keeps."""
+        """Return an array of one Arrow scalar of this type, after checking that it is valid for it."""
         from indexlake.types.validity import problem_of
 
         array = pa.repeat(value, 1)
@@ -193,7 +193,7 @@ class Codec(ABC):
         return array
 
     def same_as(self, value: Any) -> Any:
-        """The same value in the Python type that has the direct path, or ``ConstraintError``."""
+        """Return the same value in the Python type with the fast path.  Raises ``ConstraintError`` if there is none."""
         self.refuse(value, f"give {self.wanted}")
 
     def _checked(self, array: Any) -> Any:
@@ -203,7 +203,7 @@ class Codec(ABC):
 
 
 def is_missing(value: Any) -> bool:
-    """Whether it is one of pandas' or numpy's marks for a value that is not there."""
+    """Return whether it is one of the markers for missing values of pandas or numpy."""
     return type(value).__name__ in ("NAType", "NaTType") or (
         isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
     )

@@ -1,8 +1,8 @@
-"""One exact conversion between the types in which values are held, and maps over the leaves of nested types.
+"""One exact conversion between the types in which values are held, and mapping over the leaves of nested types.
 
-``convert`` turns an array of one type into another that holds the same values: dictionaries and plain values, views
-and plain strings, moments and the integers that they are, decimals of another width, also inside nested types.
-There and back is the identity, to the bit.
+``convert`` turns an array of one type into another with the same values: dictionaries and plain values, views and plain
+strings, moments and their integers, decimals of another width; also inside nested types.  Converting there and back
+gives the same array, bit for bit.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _Mask = npt.NDArray[np.bool_] | None
 
 
 def mapped_leaves(type: Any, leaf: Callable[[Any], Any], nullable: Callable[[Any], bool] | None = None) -> Any:
-    """A type with `leaf` applied to every type inside it that is not nested; dictionaries as their values.
+    """Return a type with `leaf` applied to every non-nested type inside it; dictionaries are replaced by their values.
 
-    ``nullable`` says of a field inside it whether it may be null; without it that stays as it is.
+    ``nullable`` determines whether a field inside it may be null; without it, that stays unchanged.
     """
 
     def field(inner: Any) -> Any:
@@ -54,14 +54,14 @@ def mapped_leaves(type: Any, leaf: Callable[[Any], Any], nullable: Callable[[Any
 
 
 def without_view(type: Any) -> Any:
-    """A leaf type that pyarrow can select rows of: it cannot for string and binary views."""
+    """Return a leaf type that pyarrow can select rows of, which it cannot do with string and binary views."""
     if pa.types.is_string_view(type):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(type) else type
 
 
 def checked_cast(array: Any, type: Any) -> Any:
-    """Arrow's checked cast.  Decimals of 32 and 64 bits go by way of 128: Arrow rescales them with overflows."""
+    """Apply Arrow's checked cast; decimals of 32 and 64 bits via 128 bits, as Arrow's rescaling overflows."""
     source, target = array.type, type
     if holds(source, _is_narrow_decimal):
         source = mapped_leaves(source, _wide_decimal)
@@ -81,7 +81,7 @@ def _wide_decimal(type: Any) -> Any:
 
 
 def shown_type(type: Any) -> Any:
-    """A type that DuckDB gives as users have it: numbers of 128 bits as decimals, JSON as text, plain booleans."""
+    """Return a type from DuckDB as users get it: 128-bit numbers as decimals, JSON as text, plain booleans."""
     return mapped_leaves(type, _shown_leaf) if holds(type, lambda t: _shown_leaf(t) != t) else type
 
 
@@ -94,24 +94,24 @@ def _shown_leaf(type: Any) -> Any:
 
 
 def in_files(type: Any) -> Any:
-    """A leaf type as files hold it: without views, and a UUID as its bytes."""
+    """Return a leaf type as files hold it: without views, and a UUID as its bytes."""
     return type.storage_type if is_uuid(type) else without_view(type)
 
 
 def _has_required(type: Any) -> bool:
-    """Whether a field anywhere inside the type is not nullable."""
+    """Return whether any field inside the type, at any depth, is not nullable."""
     return any(not field.nullable or _has_required(field.type) for field in fields_of(type))
 
 
 def _has_empty_slice(array: Any) -> bool:
-    """Whether a child is an empty slice of something: others who read Arrow's memory look for its values in vain."""
+    """Return whether a child is an empty slice with an offset, which other readers of Arrow's memory cannot handle."""
     return any((not len(child) and child.offset) or _has_empty_slice(child) for child in children_of(array))
 
 
 def convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
-    """The array, or chunked array, as exactly ``type``.
+    """Convert an array or chunked array to exactly ``type``.
 
-    ``hidden`` marks the rows below a null parent: what they hold means nothing.
+    ``hidden`` marks the rows below a null parent, whose values are meaningless.
     """
     if isinstance(array, pa.ChunkedArray):
         return pa.chunked_array([convert(chunk, type) for chunk in chunks(array)], type)
@@ -131,7 +131,7 @@ def convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
     if t.is_nested(type):
         return _convert_nested(array, type, hidden)
     if t.is_temporal(source) != t.is_temporal(type):
-        return array.view(type)  # between a moment and the integer that it is
+        return array.view(type)  # between a moment and its integer
     if t.is_fixed_size_binary(type):
         return array.cast(pa.binary()).cast(type)
     if t.is_decimal(type):
@@ -153,7 +153,7 @@ def _convert_nested(array: Any, type: Any, hidden: _Mask) -> Any:
 
 
 def _child(array: Any, field: Any, hidden: _Mask) -> Any:
-    """The child converted; if it is required, its nulls in slots hidden by a null parent become values."""
+    """Convert a child; if it is required, nulls hidden by a null parent are replaced by values."""
     child = convert(array, field.type, hidden)
     if field.nullable or child.null_count == 0:
         return child
@@ -164,7 +164,7 @@ def _child(array: Any, field: Any, hidden: _Mask) -> Any:
 
 
 def _without_nulls(array: Any) -> Any:
-    """The array with some value in place of every null."""
+    """Return the array with arbitrary values in place of nulls."""
     type, length, t = array.type, len(array), pa.types
     if t.is_struct(type):
         return nested_array(type, length, None, children_of(array))
@@ -174,11 +174,11 @@ def _without_nulls(array: Any) -> Any:
         return nested_array(type, length, None, [items], offsets)
     codec = codec_for(type)
     stored = codec.to_storage(array)
-    return codec.from_storage(pc.fill_null(stored, _anything(stored)))
+    return codec.from_storage(pc.fill_null(stored, _any_value(stored)))
 
 
-def _anything(stored: Any) -> Any:
-    """Some encoded value: one of the array's own, else zero or nothing."""
+def _any_value(stored: Any) -> Any:
+    """Return some encoded value: one of the array's own, else zero or an empty one."""
     if stored.null_count < len(stored):
         return stored.drop_null()[0]
     if stored.type == pa.int64():
@@ -188,7 +188,7 @@ def _anything(stored: Any) -> Any:
 
 
 def _integer(array: Any, source: Any, type: Any) -> Any:
-    """DuckDB's integers of 128 bits, which are bits of a decimal with no digit after the point."""
+    """Convert DuckDB's 128-bit integers, whose bits are those of a decimal without fraction."""
     words = fixed_values(array.drop_null(), np.uint64, 2).reshape(-1, 2)
     low, high = words[:, 0], words[:, 1]
     most_high, most_low = divmod(10**type.precision - 1, 1 << 64)

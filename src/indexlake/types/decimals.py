@@ -1,6 +1,6 @@
 """Decimals: the unscaled integer up to 18 digits, else its big-endian bytes with the sign bit flipped.
 
-Both sort as the values do, since all values of a column have the same scale.
+Both forms sort like the values, since all values of a column have the same scale.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HALF = Decimal("0.5")
 
 
 class DecimalCodec(Codec):
-    """What decimals share, whether they are kept as integers or as bytes."""
+    """Base of the codecs of decimals, whether stored as integers or as bytes."""
 
     exact = frozenset((Decimal, int, type(None)))
     wanted = "a Decimal or an int"
@@ -39,7 +39,7 @@ class DecimalCodec(Codec):
         return self._encoded(unscaled(self, value))
 
     def same_as(self, value: Any) -> Any:
-        """Another kind of exact number as one of the two that are taken."""
+        """Return another kind of exact number as one of the two accepted types."""
         if is_integer(value):
             return index(value)
         if isinstance(value, Decimal):
@@ -96,7 +96,7 @@ class LargeDecimalCodec(DecimalCodec, BytesCodec):
         return number
 
     def _reverse(self, array: Any, sign_byte: int) -> npt.NDArray[np.uint8]:
-        """Little-endian to big-endian or back; the sign bit, in ``sign_byte`` of the result, is flipped."""
+        """Convert little-endian to big-endian or back, flipping the sign bit in ``sign_byte`` of the result."""
         rows = fixed_values(array, np.uint8, self._size).reshape(-1, self._size)
         reversed_rows = np.ascontiguousarray(rows[:, ::-1])
         reversed_rows[:, sign_byte] ^= 0x80
@@ -104,7 +104,7 @@ class LargeDecimalCodec(DecimalCodec, BytesCodec):
 
 
 def with_width(array: Any, type: Any) -> Any:
-    """Decimals, or their unscaled integers, in as many bits as ``type`` has: by sign, no value is looked at."""
+    """Return decimals, or their unscaled integers, with the width of ``type``, by sign extension or truncation only."""
     words, wanted = array.type.bit_width // 64, type.bit_width // 64
     values = fixed_values(array, np.int64 if words else np.int32, words or 1).reshape(-1, words or 1)
     kept: npt.NDArray[Any] = values[:, : wanted or 1].astype(np.int64 if wanted else np.int32, copy=False)
@@ -114,7 +114,7 @@ def with_width(array: Any, type: Any) -> Any:
 
 
 def unscaled(codec: Codec, value: Decimal | int) -> int:
-    """The integer that Arrow keeps for a decimal value; refused when digits would be lost."""
+    """Return the unscaled integer that Arrow stores for a decimal value; refuse to lose digits."""
     scale = codec.type.scale
     limit: int = 10**codec.type.precision
     number: int
@@ -146,7 +146,7 @@ def _shifted(codec: Codec, value: Decimal, scale: int) -> int:
 
 
 def _check_fits(type: Any, limbs: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_] | None) -> None:
-    """An array may claim a precision that its values exceed; the high words would be lost."""
+    """Refuse values that exceed the precision that their array claims, since their high words would be lost."""
     lost = (limbs[:, 1:] != (limbs[:, :1] >> 63)).any(axis=1)
     if mask is not None:
         lost &= ~mask

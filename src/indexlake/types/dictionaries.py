@@ -1,8 +1,8 @@
-"""Dictionary types: kept as their values, dictionary-encoded again when read.
+"""Dictionary types: stored as their values, dictionary-encoded again when read.
 
-Type, index type and ``ordered`` flag come back; the dictionary holds the values that occur, each once (in
-value order when ``ordered``).  A batch with more distinct values than the index type can number cannot be
-built: ``decode`` raises ``ConstraintError``; decode fewer rows at a time.
+Type, index type and ``ordered`` flag are preserved; the dictionary contains the values that occur, each once (in value
+order if ``ordered``).  A batch with more distinct values than the index type can number cannot be built: ``decode``
+raises ``ConstraintError``; decode fewer rows at a time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from indexlake.errors import ConstraintError
 from indexlake.types.codec import Codec, SqlValue
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
-"""Text as a file may hold it, for whoever takes any encoding of a column's values: few texts and many references."""
+"""Text with few distinct values, for readers that accept any encoding of a column's values."""
 
 
 def is_text(type: Any) -> bool:
-    """Whether the values of a type are text, whatever their encoding."""
+    """Return whether the values of a type are text, whatever their encoding."""
     t = pa.types
     if t.is_dictionary(type):
         return is_text(type.value_type)
@@ -30,7 +30,7 @@ def is_text(type: Any) -> bool:
 
 
 def as_text_dictionary(array: Any) -> Any:
-    """Text as `TEXT` without comparing it: each row refers to a text of its own where it is not a dictionary yet."""
+    """Return text as `TEXT` without comparing it: if it is not a dictionary yet, each row gets its own entry."""
     if array.type == TEXT:
         return array
     if pa.types.is_dictionary(array.type):
@@ -54,11 +54,11 @@ class DictionaryCodec(Codec):
         return self.encode_array(self.values.array(values))
 
     def encode_array(self, array: Any) -> Any:
-        """Plain values as an array of this dictionary type."""
+        """Return plain values as an array of this dictionary type."""
         return self.from_storage(self.values.to_storage(array))
 
     def decode_array(self, array: Any) -> Any:
-        """The plain values of an array of this dictionary type."""
+        """Return the plain values of an array of this dictionary type."""
         return self.values.from_storage(self.to_storage(array))
 
     def to_storage(self, array: Any) -> Any:

@@ -1,7 +1,7 @@
 """ENUM: text whose possible values, and their order, are known to SQL.
 
-An ENUM column is text for files, Spark, Python and predicates, and its mark says what it is in SQL. An ordinary check
-of the table keeps other texts out.
+An ENUM column is text for files, Spark, Python and predicates, and its mark holds its SQL type.  An ordinary check of
+the table keeps out other texts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ HELD_AS = pa.string()
 
 
 def enum_of(field: Any) -> str | None:
-    """The type of an ENUM column as SQL names it: of a field of Arrow's, or of one of a table's."""
+    """Return the SQL type of an ENUM column, given its Arrow or table field; None for other columns."""
     found = cast_type(field) if field.type == HELD_AS else None
     return found if found is not None and found.startswith("ENUM(") else None

@@ -1,7 +1,7 @@
-"""Floats: widened to 64 bits, then the bits as an integer in the order of the values.
+"""Floats: widened to 64 bits, then stored as an integer with the bits rearranged into the order of the values.
 
-``-NaN < -inf < … < -0.0 < 0.0 < … < inf < NaN``, every bit kept, payloads of NaNs included (the processor's
-own widening would make signalling NaNs quiet, so NaNs are widened by hand).
+``-NaN < -inf < … < -0.0 < 0.0 < … < inf < NaN``.  Every bit is kept, including NaN payloads (the processor's own
+widening would turn signalling NaNs into quiet ones, so NaNs are widened by hand).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEGATIVE_INFINITY = ~INFINITY
 NEGATIVE_ZERO = -1
 """The encoded form of -0.0; that of 0.0 is 0."""
 NAN = 0x7FF8_0000_0000_0000
-"""The encoded form of every NaN once it is canonical: greater than all numbers."""
+"""The canonical encoded form of every NaN: greater than all numbers."""
 
 _DOUBLE = struct.Struct("=d")
 _BITS = struct.Struct("=q")
@@ -67,7 +67,7 @@ class FloatCodec(Int64Codec):
     def encode_constant(self, value: Any) -> SqlValue:
         try:
             return self.encode_one(value)
-        except ConstraintError:  # too large for the type: beyond all of its numbers
+        except ConstraintError:  # beyond the range of the type
             return INFINITY if value > 0 else NEGATIVE_INFINITY
 
     def decode_one(self, value: SqlValue) -> Any:
@@ -89,7 +89,7 @@ class FloatCodec(Int64Codec):
         return values
 
     def encode_other(self, value: Any) -> SqlValue:
-        if type(value) is float:  # NaN, with the bits that it has
+        if type(value) is float:  # NaN, whose bits are kept
             found: SqlValue = self.storage_values(self.to_storage(pa.array([value], self.type)))[0]
             return found
         return super().encode_other(value)
@@ -110,7 +110,7 @@ class FloatCodec(Int64Codec):
 
 
 def _flip(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Bits of doubles to integers in value order, and back: the function is its own inverse."""
+    """Convert bits of doubles to integers in value order, or back: the function is its own inverse."""
     flipped: npt.NDArray[np.int64] = bits ^ ((bits >> 63) & _LOW_BITS)
     return flipped
 
@@ -150,6 +150,6 @@ def _narrow(bits: npt.NDArray[np.int64], float: np.dtype[Any]) -> npt.NDArray[An
 
 
 def is_float(codec: Codec) -> bool:
-    """Whether a codec encodes floats, directly or as the values of a dictionary."""
+    """Return whether a codec encodes floats, directly or as the values of a dictionary."""
     kind = codec.type.value_type if pa.types.is_dictionary(codec.type) else codec.type
     return bool(pa.types.is_floating(kind))

@@ -1,4 +1,4 @@
-"""The type of a column of which only Python values are known.
+"""Infers the type of a column from Python values.
 
 pyarrow infers the type; the values are then converted as for a column of that type, so that none silently becomes
 another: no naive times among zoned ones, no ``True`` among floats.
@@ -17,7 +17,7 @@ from indexlake.types.codec import CONVERSION_ERRORS
 
 
 def inferred_column(name: Any, values: Sequence[Any]) -> Any:
-    """An array of the values, in a type that holds them all exactly."""
+    """Return an array of the values, in a type that holds all of them exactly."""
     if not isinstance(name, str):
         raise SchemaError(f"A row is a dict of column names and values; {name!r} is not a column name.")
     try:
@@ -29,7 +29,7 @@ def inferred_column(name: Any, values: Sequence[Any]) -> Any:
     try:
         check_supported(array.type, name)
     except SchemaError:
-        return array  # whoever makes a table of it says so
+        return array  # creating a table from it will raise the error
     codec = codec_for(array.type)
     if {type(value) for value in values} <= codec.exact:
         return array
@@ -40,7 +40,7 @@ def inferred_column(name: Any, values: Sequence[Any]) -> Any:
 
 
 def _large_integers(name: str, values: Sequence[Any]) -> Any:
-    """Whole numbers beyond int64."""
+    """Return an array of whole numbers beyond int64."""
     numbers = [value for value in values if value is not None]
     if not all(type(number) is int for number in numbers):
         raise _mixed(name, "a whole number is beyond int64") from None

@@ -1,4 +1,4 @@
-"""Booleans and integers: one 64-bit integer, in the order of the values."""
+"""Booleans and integers: stored as one 64-bit integer, in the order of the values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = type(None)
 
 
 class Int64Codec(Codec):
-    """What all types kept as one integer share."""
+    """Base of the codecs of all types stored as one integer."""
 
     kind: Literal["int", "bytes"] = "int"
     storage = _INT64
@@ -94,7 +94,7 @@ class IntegerCodec(Int64Codec):
 
 
 class UnsignedCodec(IntegerCodec):
-    """uint64: shifted down by 2**63, so that the order of signed integers is the order of the values."""
+    """uint64: shifted down by 2**63, so that signed integers have the order of the values."""
 
     def to_storage(self, array: Any) -> Any:
         return pc.bit_wise_xor(array.view(_INT64), pa.scalar(_SIGN, _INT64))
@@ -112,7 +112,7 @@ class UnsignedCodec(IntegerCodec):
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is a whole number by its type: subclasses and numpy's too, but not bools and spans of time."""
+    """Return whether it is an integer by type, including subclasses and numpy's, but not bools and time spans."""
     if isinstance(value, int):
         return not isinstance(value, bool)
     return isinstance(value, np.integer) and not isinstance(value, np.timedelta64)

@@ -1,7 +1,7 @@
-"""What SQL takes a column for, where Arrow has no such type: a mark in the field's metadata names it.
+"""The SQL type of a column, where Arrow has no such type: a mark in the field's metadata names it.
 
-Such a column holds the nearest type that Arrow has: a BIT, JSON or INTERVAL is text, the items of an ENUM[] are, and
-a HUGEINT is a decimal.  That is what files, Spark and Python see; SQL casts it on its way in and out.
+Such a column holds the nearest type that Arrow has: BIT, JSON and INTERVAL are held as text, like the items of an
+ENUM[], and HUGEINT as a decimal.  Files, Spark and Python see that type; SQL casts it on the way in and out.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ _COLLATED = "VARCHAR COLLATE "
 
 
 def mark(name: str) -> dict[bytes, bytes]:
-    """The metadata for a type, as DuckDB prints it."""
+    """Return the metadata for a type, as DuckDB prints it."""
     return {KEY: name.encode()}
 
 
 def mark_of(field: Any) -> dict[bytes, bytes] | None:
-    """The metadata of another field that holds the same values."""
+    """Return the metadata for another field with the same values."""
     found = (field.metadata or {}).get(KEY)
     return None if found is None else {KEY: found}
 
 
 def cast_type(field: Any) -> str | None:
-    """The type that SQL has to cast a column to; a HUGEINT it takes as it is."""
+    """Return the type that SQL has to cast a column to, if any; DuckDB takes a HUGEINT as it is."""
     found: bytes | None = (field.metadata or {}).get(KEY)
     return None if found is None or found == _HUGEINT else found.decode()
 
 
 def collation_of(field: Any) -> str | None:
-    """How SQL compares the texts of a column, if not by their bytes."""
+    """Return the collation of a column, if it has one."""
     found = cast_type(field) or ""
     return found.removeprefix(_COLLATED) if found.startswith(_COLLATED) else None
 
@@ -41,8 +41,9 @@ def collated(collation: str) -> dict[bytes, bytes]:
 
 
 def is_shown_as_held(field: Any) -> bool:
-    """Whether a result has the values of a column as the table holds them: INTERVAL, UHUGEINT and UNION have types in
-    Arrow, which something else stands for in a table."""
+    """Return whether results show the values of a column as the table holds them.
+
+    INTERVAL, UHUGEINT and UNION have Arrow types that results use, and tables do not."""
     found = cast_type(field)
     if found is None or found.startswith("ENUM("):
         return True

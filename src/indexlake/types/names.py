@@ -28,11 +28,11 @@ _MEANT = {
     "date": "date32", "time": "time64[us]", "datetime": "timestamp[us]", "timestamp": "timestamp[us]",
     "timestamptz": "timestamp[us, tz=UTC]", "list": "list<string>", "array": "list<string>",
 }  # fmt: skip
-"""What other languages call a type, and our name for it."""
+"""Names of types in other languages, and our names for them."""
 
 
 def named_type(text: str) -> Any:
-    """The type of that name; ``SchemaError`` if there is none.
+    """Return the type with that name.  Raises ``SchemaError`` if there is none.
 
     >>> named_type("list<decimal128(10, 2)>")
     ListType(list<item: decimal128(10, 2)>)
@@ -52,12 +52,12 @@ def named_type(text: str) -> Any:
 
 
 def as_type(type: Any) -> Any:
-    """A type that may be given by its name."""
+    """Return a type that may be given by name."""
     return named_type(type) if isinstance(type, str) else type
 
 
 def is_type(value: Any) -> bool:
-    """Whether it is a type or the name of one."""
+    """Return whether it is a type or the name of one."""
     if not isinstance(value, str):
         return isinstance(value, pa.DataType)
     try:
@@ -68,7 +68,7 @@ def is_type(value: Any) -> bool:
 
 
 class _Reader:
-    """Reads a text from left to right; ``ValueError`` where it is none."""
+    """Reads a type name from left to right; raises ``ValueError`` if it is not one."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -80,7 +80,7 @@ class _Reader:
             return _plain(name)
         found = self._nested(name)
         self.expect(" *>")
-        if isinstance(found, pa.Field):  # of a list whose size follows
+        if isinstance(found, pa.Field):  # the item of a list whose size follows
             return pa.list_(found, int(self.expect(r" *\[(\d+) *\]")[1]))
         return found
 
@@ -111,7 +111,7 @@ class _Reader:
         return item if name == "fixed_size_list" else _LISTS[name](item)
 
     def _entry(self, name: str, nullable: bool = True) -> Any:
-        """The key or the value of a map; its name follows if it is another one."""
+        """Read the key or the value of a map; if it has a different name, that follows."""
         type = self.type()
         nullable = nullable and not self._next(" *not null")
         other = self._next(r"\s*\('([^']*)'\)")
@@ -122,7 +122,7 @@ class _Reader:
         return pa.field("item" if name is None else name, self.type(), not self._next(" *not null"))
 
     def _next(self, pattern: str) -> re.Match[str] | None:
-        """What follows, if it is that; then it is read."""
+        """Read what the pattern matches here, or return None."""
         found = re.compile(pattern).match(self._text, self._at)
         if found is not None:
             self._at = found.end()

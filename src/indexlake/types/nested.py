@@ -1,8 +1,8 @@
-"""Lists, structs and maps: one JSON text in UTF-8 for each value.
+"""Lists, structs and maps: stored as one JSON text in UTF-8 for each value.
 
-A struct is an object, a list an array, a map an array of pairs; leaves are written as their codecs encode
-them (strings as JSON strings, other bytes in base64).  Equal to the bit when read back, but without an order.
-Arrays are converted a level at a time, whole columns of leaves at once.
+A struct is an object, a list an array, a map an array of pairs; leaves are written as their codecs encode them (strings
+as JSON strings, other bytes in base64).  Values are read back bit for bit, but have no order.  Arrays are converted one
+level at a time, with whole columns of leaves at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LISTS = (list, tuple)
 
 
 class NestedCodec(Codec):
-    """What all nested types share."""
+    """Base of the codecs of all nested types."""
 
     kind: Literal["int", "bytes"] = "bytes"
     ordered = False
@@ -59,7 +59,7 @@ class NestedCodec(Codec):
         return pa.array(self.encode(array), pa.binary())
 
     def _foreign(self, value: Any) -> str:
-        """A value of another kind than as_py gives: an Arrow scalar, or what ``same_as`` knows."""
+        """Encode a value of another kind than ``as_py`` returns: an Arrow scalar, or one that ``same_as`` accepts."""
         if isinstance(value, pa.Scalar):
             if value.type != self.type:
                 self.refuse(value, f"it is a scalar of type {value.type}")
@@ -113,7 +113,7 @@ class ListCodec(NestedCodec):
         return None if value is None else [self.item.from_json_one(item) for item in value]
 
     def same_as(self, value: Any) -> Any:
-        """What holds items in an order: sequences, arrays of numpy and Arrow, series.  Text and bytes are one value."""
+        """Return ordered collections (sequences, arrays, series) as a list.  Text and bytes are refused."""
         if isinstance(value, str | bytes | bytearray | memoryview):
             self.refuse(value, "give a list; one item alone is [value]")
         if isinstance(value, Set):
@@ -160,7 +160,7 @@ class StructCodec(NestedCodec):
         return None if value is None else {name: codec.from_json_one(value[name]) for name, _, codec in self.fields}
 
     def same_as(self, value: Any) -> Any:
-        """Mappings, named tuples, and tuples with a value for each field in order."""
+        """Return mappings, named tuples, and tuples with a value for each field in order, as a dict."""
         if isinstance(value, Mapping):
             return dict(value)
         if isinstance(value, tuple):
@@ -223,9 +223,9 @@ class MapCodec(NestedCodec):
 
 
 def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-    """Start and stop of every row of a list, fixed-size list or map array, and the items they count in.
+    """Return start and stop of every row of a list, fixed-size list or map array, and the items they refer to.
 
-    The items are those of a slice only; a null row may have items too, which mean nothing.
+    The items are only those of the slice; a null row may also have items, which are meaningless.
     """
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
@@ -240,7 +240,7 @@ def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
 
 
 def without_list_views(array: Any) -> Any:
-    """The array with plain lists in place of list views, at any depth; pyarrow's own cast forgets their offsets."""
+    """Return the array with plain lists for list views, at any depth; pyarrow's own cast ignores their offsets."""
     if not holds(array.type, _is_list_view):
         return array
     array.validate(full=True)
@@ -272,13 +272,13 @@ def _without_list_views(array: Any) -> Any:
 
 
 def _entries(array: Any) -> Any:
-    """The key-value structs of a map array."""
+    """Return the key-value structs of a map array."""
     keys, items = array.keys, array.items
     return nested_array(array.type.field(0).type, len(keys), None, [keys, items])
 
 
 def offsets_of(lengths: Sequence[int] | npt.NDArray[Any], type: Any) -> npt.NDArray[Any]:
-    """Offsets of rows with these lengths, in the width that the list type wants."""
+    """Return the offsets of rows with these lengths, in the width of the list type."""
     wide = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=wide[1:])
     if pa.types.is_large_list(type):
@@ -294,7 +294,7 @@ def _mask(values: list[Any]) -> npt.NDArray[np.bool_] | None:
 
 
 def _array_texts(items: list[str], starts: npt.NDArray[Any], stops: npt.NDArray[Any], array: Any) -> list[str]:
-    """JSON arrays of runs of items; null where the array is."""
+    """Return JSON arrays of ranges of items; null where the array is null."""
     ranges = zip(starts.tolist(), stops.tolist(), strict=True)
     return _with_nulls([f"[{','.join(items[start:stop])}]" for start, stop in ranges], array)
 

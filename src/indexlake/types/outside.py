@@ -1,8 +1,8 @@
-"""Values that Python, pandas and polars do not have, and would silently show as others.
+"""Values that Python, pandas and polars cannot represent and would silently show as others.
 
-Python's times end before 24:00:00 and have no nanoseconds; pyarrow cuts them off. pandas has no infinite times and
-takes the least integer for NaT. polars counts seconds in milliseconds and does not check whether they fit.  What these
-libraries refuse themselves, such as the year 10000 in Python, is not checked here.
+Python's times end before 24:00:00 and have no nanoseconds; pyarrow cuts them off.  pandas has no infinite times and
+takes the least integer for NaT.  polars counts seconds in milliseconds and does not check whether they fit.  Values
+that these libraries refuse themselves, such as the year 10000 in Python, are not checked here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from indexlake.arrow.buffers import chunks, fields_of
 from indexlake.types.nested import list_parts
 from indexlake.types.validity import TICKS_OF_DAY
 
-_HIGH = 2**63 - 1  # as a timestamp it is infinity
+_HIGH = 2**63 - 1  # as a timestamp, this is infinity
 
 
 class Limits(NamedTuple):
-    """The ticks that there are: from low to high, in steps."""
+    """The ticks that can be represented: from low to high, in steps."""
 
     low: int
     high: int
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
 
 
 def in_python(type: Any) -> Limits | None:
-    """The limits of a type that is no container; None: every value is there, or refused."""
+    """Return the limits of a non-container type; None: every value can be represented, or is refused."""
     if pa.types.is_time(type):
         return Limits(0, TICKS_OF_DAY[type.unit] - 1, 1000 if type.unit == "ns" else 1)
     return in_pandas(type) if getattr(type, "unit", None) == "ns" else None
@@ -56,12 +56,12 @@ def in_polars(type: Any) -> Limits | None:
 
 
 def any_outside(array: Any, limits: Callable[[Any], Limits | None]) -> bool:
-    """Whether an array or chunked array holds a value, at any depth, that is outside the limits of its type."""
+    """Return whether an array or chunked array has a value, at any depth, outside the limits of its type."""
     return _limited(array.type, limits) and any(_outside(chunk, limits) for chunk in chunks(array))
 
 
 def python_value(scalar: Any) -> Any:
-    """The Python value of an Arrow scalar, or the scalar itself where Python has no such value."""
+    """Return the Python value of an Arrow scalar, or the scalar itself if Python cannot represent it."""
     if _limited(scalar.type, in_python) and _outside(pa.repeat(scalar, 1), in_python):
         return scalar
     try:

@@ -1,8 +1,8 @@
-"""Types that survive pickling.
+"""Makes types survive pickling.
 
-pyarrow forgets what a fixed-size list says of its elements (name, nullability, metadata) and that the keys of a map are
-sorted.  A task that is sent to another process carries types, and a file written there with such a type could not be
-read again.  Importing this module mends it for every pickle that this process makes.
+When pickling, pyarrow loses the element field of a fixed-size list (name, nullability, metadata) and the flag that a
+map's keys are sorted.  A task that is sent to another process carries types, and a file written there with such a type
+could not be read again.  Importing this module fixes it for every pickle that this process makes.
 """
 
 from __future__ import annotations

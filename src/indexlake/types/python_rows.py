@@ -1,6 +1,6 @@
-"""Rows as Python values and as data frames, exactly, or an error that names the column.
+"""Rows as Python values and as data frames, exactly, or with an error that names the column.
 
-Python's dates end with the years 1 and 9999: it has no infinite ones, which SQL knows, and no time 24:00:00.
+Python's dates range from year 1 to 9999: there are no infinite ones, as in SQL, and no time 24:00:00.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from indexlake.types.uuids import is_uuid
 
 
 def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """The rows as dicts."""
+    """Return the rows as dicts."""
     names = data.schema.names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -31,9 +31,9 @@ def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 
 def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """The rows as dicts, where names that are there twice mean the same."""
+    """Return the rows as dicts; columns with the same name must have the same values."""
     if any(any_outside(column, in_python) for column in data.columns):
-        python_columns(data)  # names the first such column
+        python_columns(data)  # raises an error that names the first such column
     try:
         rows: list[dict[str, Any]] = data.to_pylist()
     except (OverflowError, ValueError):
@@ -44,7 +44,7 @@ def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=256)
 def is_exact(type: Any) -> bool:
-    """Whether the Python values of this type make the same array again, whatever they are, except NaN."""
+    """Return whether Python values of this type always convert back to the same array, except for NaN."""
     t = pa.types
     return bool(
         t.is_integer(type) or t.is_float64(type) or t.is_float32(type) or t.is_boolean(type) or t.is_string(type)
@@ -53,12 +53,12 @@ def is_exact(type: Any) -> bool:
 
 
 def python_columns(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:
-    """The values of each column."""
+    """Return the values of each column."""
     return [_values(column, name) for name, column in zip(data.schema.names, data.columns, strict=True)]
 
 
 def pandas_frame(table: pa.Table) -> Any:
-    """A data frame; nested values with UUIDs in them, which pyarrow has no way for, are Python objects in it."""
+    """Return a data frame; nested values containing UUIDs, which pyarrow cannot convert, become Python objects."""
     check_limits(table, in_pandas, "pandas")
     objects: dict[int, list[Any]] = {}
     for place, (name, column) in enumerate(zip(table.schema.names, table.columns, strict=True)):
@@ -87,7 +87,7 @@ def polars_frame(table: pa.Table) -> Any:
 
 
 def check_limits(data: pa.RecordBatch | pa.Table, limits: Callable[[Any], Limits | None], who: str) -> None:
-    """Raise ``ConstraintError`` for a column with a value that would quietly become another."""
+    """Raise ``ConstraintError`` for a column with a value that would silently become another."""
     for name, column in zip(data.schema.names, data.columns, strict=True):
         if any_outside(column, limits):
             raise _no_such_value(name, column.type, who)
@@ -106,12 +106,12 @@ def _values(column: Any, name: str) -> list[Any]:
 
 
 def _is_tuple(type: Any) -> bool:
-    """Whether it is a struct whose fields are told apart by their places: ``row(1, 'a')``."""
+    """Return whether it is a struct whose fields are distinguished by position only: ``row(1, 'a')``."""
     return bool(pa.types.is_struct(type)) and len({field.name for field in type}) < len(type)
 
 
 def _nested(value: Any) -> Any:
-    """The value of an Arrow scalar, with tuples for such structs."""
+    """Return the value of an Arrow scalar, with tuples for such structs."""
     if not value.is_valid:
         return None
     if pa.types.is_struct(value.type):

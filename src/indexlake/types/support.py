@@ -1,7 +1,7 @@
 """Which Arrow types a column may have.
 
-Everything accepted here round-trips through every tier to the bit.  What is refused is named, with its place
-inside a nested type and with what to use instead.
+Everything accepted here round-trips through every tier bit for bit.  What is refused is named, with its place inside a
+nested type and with what to use instead.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from indexlake.types.uuids import is_uuid
 
 MAX_LEVELS = 20
 MAX_LISTS = 8
-"""How deep a column may nest, and how many of its levels may be lists or maps.
+"""How deeply a column may be nested, and how many of its levels may be lists or maps.
 
-A table's rows may lie in blocks of any format, so the limits hold for all of them.  Vortex reads 30 levels, a map
+A table's rows may be in blocks of any format, so the limits apply to all of them.  Vortex reads 30 levels, a map
 counting as two, and reserves twice the memory for every list inside a list: with 16 of them the process is aborted.
 Arrow IPC and Parquet read more: lists that are 40 levels deep, maps that are 31.
 """
 
-_MOST_LEVELS = 64  # of columns that tables made before there were limits may have
+_MOST_LEVELS = 64  # for columns of tables created before there were limits
 
 
 def check_supported(type: Any, column: str, *, old: bool = False) -> None:
-    """Raise ``SchemaError`` unless a column may have this type.  ``old``: the column is there already.
+    """Raise ``SchemaError`` unless a column may have this type.  ``old``: the column exists already.
 
     >>> check_supported(pa.list_(pa.int64()), "scores")
     """
@@ -43,7 +43,7 @@ def check_supported(type: Any, column: str, *, old: bool = False) -> None:
 
 
 def _nesting(type: Any) -> tuple[int, int]:
-    """How many levels of nested types lie below each other, and how many of them are lists or maps."""
+    """Return the depth of nesting, and how many of the levels are lists or maps."""
     t = pa.types
     if not t.is_nested(type):
         return 0, 0

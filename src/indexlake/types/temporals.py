@@ -1,6 +1,6 @@
-"""Dates, times, timestamps and durations: the integer that Arrow keeps, in the order of the values.
+"""Dates, times, timestamps and durations: stored as Arrow's integer, in the order of the values.
 
-A moment with a time zone and one without are different things: neither is taken for the other.
+A moment with a time zone and one without are different things: neither is accepted in place of the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 _INT64 = pa.int64()
 _HIGH = 2**63 - 1
 _WITH_ZONE = "value.replace(tzinfo=datetime.UTC) if it is in UTC, or the zone that it is in"
-# Microseconds in one tick, or ticks in one microsecond.
+# Microseconds in one tick, and ticks in one microsecond.
 _TICKS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
 
@@ -56,7 +56,7 @@ class TemporalCodec(Int64Codec):
         return value if type(value) is int else self.encode_one(value)
 
     def encode_other(self, value: Any) -> SqlValue:
-        """numpy's moments and spans, and pandas', which are numpy's with a zone: in any unit that loses nothing."""
+        """Encode numpy's moments and spans, and pandas', which are numpy's with a zone, if nothing is lost."""
         if type(value).__name__ in ("Timestamp", "Timedelta") and (raw := getattr(value, "asm8", None)) is not None:
             if isinstance(value, dt.datetime):
                 if pa.types.is_date(self.type):
@@ -71,7 +71,7 @@ class TemporalCodec(Int64Codec):
         return super().encode_other(value)
 
     def same_as(self, value: Any) -> Any:
-        """Subclasses of the Python types as the Python type itself; a datetime at midnight as the date that it is."""
+        """Return subclasses of the Python types as the Python type itself, and a datetime at midnight as a date."""
         if isinstance(value, str):
             how = {
                 dt.timedelta: "datetime.timedelta(…)",
@@ -110,7 +110,7 @@ class TemporalCodec(Int64Codec):
             return self.slow(value)
 
     def slow(self, value: SqlValue) -> Any:
-        """What pyarrow makes of values outside the calendar, of nanoseconds, of dates with a time of day."""
+        """Return pyarrow's value, for moments outside the calendar, nanoseconds, and dates with a time of day."""
         limits = self._limits
         try:
             if limits is None or limits.hold(value):  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ class TemporalCodec(Int64Codec):
         )
 
     def ticks(self, microseconds: int, value: Any) -> int:
-        """Microseconds in the unit of the type; refused when something is lost or does not fit."""
+        """Convert microseconds to the unit of the type; refuse values that lose precision or do not fit."""
         ticks, rest = divmod(microseconds * self._ticks, self._tick)
         if rest:
             self.refuse(value, f"it is finer than the column's unit, {self.type.unit}")
@@ -132,13 +132,13 @@ class TemporalCodec(Int64Codec):
         return ticks
 
     def span(self, ticks: int) -> dt.timedelta:
-        """Ticks as a Python duration; ``ValueError`` when it would be cut."""
+        """Return ticks as a Python duration.  Raises ``ValueError`` if precision would be lost."""
         if self._ticks != 1:
             raise ValueError("nanoseconds are pyarrow's")
         return dt.timedelta(microseconds=ticks * self._tick)
 
     def check_zone(self, value: dt.datetime) -> None:
-        """A moment in time needs a zone, a reading of a clock has none."""
+        """Refuse a value without a zone in a column with one, and the other way round."""
         if self.type.tz is None:
             if value.tzinfo is not None:
                 self.refuse(
@@ -154,7 +154,7 @@ class TemporalCodec(Int64Codec):
             self.refuse(value, "it has a time of day; give value.date()")
 
     def _numpy_ticks(self, value: Any, raw: Any) -> int:
-        """The ticks of a numpy moment or span, if this type is of that kind and nothing is lost."""
+        """Return the ticks of a numpy moment or span, if this type is of that kind and nothing is lost."""
         t, type = pa.types, self.type
         if isinstance(raw, np.timedelta64) != t.is_duration(type) or t.is_time(type):
             self.refuse(value, f"give {self.wanted}")
@@ -173,7 +173,7 @@ class TemporalCodec(Int64Codec):
 
 
 def _paths(codec: TemporalCodec) -> tuple[type, Callable[[Any], int], Callable[[int], Any]]:
-    """The Python type of the values, and the direct ways from and to it."""
+    """Return the Python type of the values, and the fast conversions from and to it."""
     t, type = pa.types, codec.type
     if t.is_date32(type):
         return dt.date, _day, _date
@@ -223,7 +223,7 @@ def _moment_reader(codec: TemporalCodec) -> Callable[[dt.datetime], int]:
             codec.check_zone(value)
         try:
             since = value - epoch
-        except TypeError:  # a zone that does not say how far it is from UTC
+        except TypeError:  # a zone whose offset from UTC is not known
             codec.check_zone(value)
             raise
         microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,8 +1,8 @@
 """The exact text of a type, as the catalog stores it.
 
-Plain types have their Arrow name (``int64``, ``timestamp[us, tz=UTC]``).  Types with parts are JSON, so that
-names with any character, nullability and metadata of nested fields, dictionary index types and the
-``ordered`` flag survive: ``{"list": {"name": "item", "type": "int64"}}``.
+Plain types have their Arrow name (``int64``, ``timestamp[us, tz=UTC]``).  Types with parts are JSON, so that names with
+any character, nullability and metadata of nested fields, dictionary index types and the ``ordered`` flag survive:
+``{"list": {"name": "item", "type": "int64"}}``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _PLAIN: dict[str, Any] = {
     **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in _UNITS},
 }
 NAMES = {type: name for name, type in _PLAIN.items()}
-"""The types without parts and parameters, and what the catalog calls them."""
+"""The types without parts and parameters, and their names in the catalog."""
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]", re.DOTALL)
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
 
 
 def type_to_text(type: Any) -> str:
-    """The text of a supported type; ``type_from_text`` gives the very same type back.
+    """Return the text of a supported type; ``type_from_text`` turns it back into the very same type.
 
     >>> type_to_text(pa.timestamp("us", "UTC"))
     'timestamp[us, tz=UTC]'
@@ -48,7 +48,7 @@ def type_to_text(type: Any) -> str:
 
 
 def type_from_text(text: str) -> Any:
-    """The type that ``type_to_text`` wrote."""
+    """Return the type that ``type_to_text`` wrote."""
     try:
         return _from_form(json.loads(text) if text.startswith("{") else text)
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -104,7 +104,7 @@ def _from_form(form: str | dict[str, Any]) -> Any:
 
 
 def plain_type(text: str) -> Any:
-    """A type without parts, by the name that the catalog has for it."""
+    """Return a type without parts, given its name in the catalog."""
     if text in _PLAIN:
         return _PLAIN[text]
     if found := _ZONED.fullmatch(text):

@@ -1,6 +1,6 @@
-"""UUIDs (Arrow's ``arrow.uuid``): kept as their 16 bytes, whose order is theirs.
+"""UUIDs (Arrow's ``arrow.uuid``): stored as their 16 bytes, which sort like them.
 
-Text is read as DuckDB reads it: 32 hexadecimal digits in any case, dashes anywhere, braces around all of it or none.
+Text is parsed as in DuckDB: 32 hexadecimal digits in any case, dashes anywhere, with or without braces around it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def is_uuid(type: Any) -> bool:
 
 
 def uuid_bytes(text: str) -> bytes | None:
-    """The bytes of a UUID that is written as text; None when it is none."""
+    """Return the bytes of a UUID written as text, or None if it is not one."""
     inner = text[1:-1] if text.startswith("{") and text.endswith("}") else text
     digits = inner.replace("-", "")
     return bytes.fromhex(digits) if _DIGITS.fullmatch(digits) else None
 
 
 def as_uuids(array: Any) -> Any:
-    """The UUIDs of an array of their bytes."""
+    """Return the UUIDs for an array of their bytes."""
     return pa.ExtensionArray.from_storage(pa.uuid(), array)
 
 
 def uuids_of_text(array: Any) -> Any:
-    """The UUIDs of an array of text; ``pa.ArrowInvalid`` names the first that is none."""
+    """Return the UUIDs for an array of text.  Raises ``pa.ArrowInvalid`` naming the first that is not one."""
     values: list[bytes | None] = []
     for text in array.to_pylist():
         found = None if text is None else uuid_bytes(text)
@@ -46,7 +46,7 @@ def uuids_of_text(array: Any) -> Any:
 
 
 def text_of_uuids(array: Any) -> Any:
-    """The UUIDs of an array as text, in lower case with dashes."""
+    """Return the UUIDs of an array as text, in lower case with dashes."""
     return pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
 
 

@@ -1,6 +1,6 @@
-"""Whether the values of an array are what its type promises.
+"""Checks whether the values of an array are valid for its type.
 
-Arrow does not check: a string may hold bytes that are not UTF-8, a required field inside a struct may be null, a
+Arrow does not check: a string may contain bytes that are not UTF-8, a required field inside a struct may be null, a
 dictionary index may point nowhere, a time of day may be outside the day, a map may have a key twice.  Such arrays are
 rejected on input, since files written from them could not be read, or would crash the reader.
 """
@@ -33,7 +33,7 @@ def check_values(array: Any, column: str) -> None:
 
 
 def problem_of(array: Any) -> str | None:
-    """What is wrong with an array, in a sentence without its full stop."""
+    """Return what is wrong with an array, as a sentence without its full stop, or None."""
     try:
         array = without_list_views(array)
         _check_bits(array)
@@ -44,12 +44,12 @@ def problem_of(array: Any) -> str | None:
 
 
 def holds_null(array: Any) -> bool:
-    """Whether a value is null; the null may be in the dictionary of a dictionary array."""
+    """Return whether a value is null, including nulls in the dictionary of a dictionary array."""
     return bool(array.null_count or (pa.types.is_dictionary(array.type) and _nulls(array).any()))
 
 
 def _check_bits(array: Any) -> None:
-    """Offsets, indices and UTF-8.  A date may be any integer: it comes back as it went in."""
+    """Check offsets, indices and UTF-8.  Dates may be any integer, which comes back unchanged."""
     type, t = array.type, pa.types
     if t.is_date(type) or t.is_time(type):
         array.validate()
@@ -88,7 +88,7 @@ def _check_indices(array: Any) -> None:
 
 
 def _check_visible(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
-    """What only values must keep that no null above hides: required fields, times of day, keys of maps."""
+    """Check rules for values that no null above hides: required fields, times of day, keys of maps."""
     type, t = array.type, pa.types
     if t.is_time(type):
         _check_times(array, hidden)
@@ -115,7 +115,7 @@ def _check_child(child: Any, field: Any, hidden: npt.NDArray[np.bool_]) -> None:
 
 
 def _check_times(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
-    """From 00:00:00 to 24:00:00, which SQL has.  Engines crash on others."""
+    """Check that times are from 00:00:00 to 24:00:00, which SQL allows.  Engines crash on others."""
     ticks = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     if hidden.any():
         ticks = ticks.filter(pa.array(~hidden))
@@ -129,7 +129,7 @@ def _check_times(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
 
 
 def _check_keys(keys: Any, rows: npt.NDArray[Any], hidden: npt.NDArray[np.bool_]) -> None:
-    """No key twice in one map.  Keys that compare equal, such as 0.0 and -0.0, are one key."""
+    """Check that no map has a key twice.  Keys that compare equal, such as 0.0 and -0.0, are the same key."""
     from indexlake.types import codec_for
 
     if len(rows) < 2 or not (rows[1:] == rows[:-1]).any():
@@ -144,7 +144,7 @@ def _check_keys(keys: Any, rows: npt.NDArray[Any], hidden: npt.NDArray[np.bool_]
 
 
 def _nulls(array: Any) -> npt.NDArray[np.bool_]:
-    """Where the array is null; for a dictionary array also where its dictionary is."""
+    """Return where the array is null; for a dictionary array, also where the dictionary's value is."""
     mask = null_mask(array)
     if mask is None:
         mask = np.zeros(len(array), np.bool_)

@@ -1,11 +1,10 @@
 """Arrow types in Vortex files.
 
-Vortex 0.90 has no fixed-size binary, UUID, duration, 32- and 64-bit decimals or dictionary type, gives strings,
-binaries and lists back in another layout, refuses nulls in required fields even below a null struct, and
-panics on times and timestamps that its calendar cannot show (24:00:00, the year 20000): dates and times are
-written as the integers they are.
+Vortex 0.90 has no fixed-size binary, UUID, duration, 32- and 64-bit decimals or dictionary type, returns strings,
+binaries and lists in another layout, refuses nulls in required fields even below a null struct, and panics on times and
+timestamps outside its calendar (24:00:00, the year 20000), so dates and times are written as integers.
 
-``to_vortex`` turns an array into what can be written; ``convert`` turns what was read into an array of exactly the
+``to_vortex`` turns an array into one that can be written; ``convert`` turns what was read into an array of exactly the
 logical type again.
 """
 
@@ -22,7 +21,7 @@ _DECIMAL128_DIGITS = 38
 
 
 def vortex_type(type: Any) -> Any:
-    """The Arrow type in which values of ``type`` are written to a Vortex file."""
+    """Return the Arrow type in which values of ``type`` are written to a Vortex file."""
     return mapped_leaves(type, _vortex_leaf)
 
 
@@ -38,5 +37,5 @@ def _vortex_leaf(type: Any) -> Any:
 
 
 def to_vortex(array: Any) -> Any:
-    """An array (or chunked array) as Vortex can hold it; its type is ``vortex_type(array.type)``."""
+    """Return an array (or chunked array) in a form that Vortex can store, of type ``vortex_type(array.type)``."""
     return convert(array, vortex_type(array.type))

@@ -1,7 +1,7 @@
-"""New values for columns: plain values are taken literally, ``il.expr`` is SQL over the rows at hand.
+"""New values for columns: plain values are taken literally, ``il.expr`` is SQL over existing rows.
 
-For an update these are the old rows, for a merge pairs of old and source rows.  Batches of rows are computed with
-Arrow, a single row in Python; both give the same values.
+For an update these are the old rows, for a merge pairs of old and source rows. Batches of rows are computed with Arrow,
+a single row in Python; both give the same values.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 
 class Assignments:
-    """``bind`` says what expressions are over (default: the table's own columns); ``copies`` are columns of the batch
-    that are taken as they are, by the field they are for."""
+    """New values for the columns of a table.
+
+    ``bind`` binds expressions, by default to the table's own columns; ``copies`` maps fields to columns of the batch
+    that are taken unchanged.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Assignments:
         copies: Mapping[str, str] | None = None,
         what: str = "update",
     ) -> None:
-        if not isinstance(assignments, dict | Mapping) or not (assignments or copies):
+        if not isinstance(assignments, (dict, Mapping)) or not (assignments or copies):
             raise SchemaError(f"{what} needs a dict of column names and new values.")
         self._schema = schema
         self._values: dict[str, SqlValue] = {}  # encoded
@@ -66,12 +69,12 @@ class Assignments:
 
     @property
     def constant_bytes(self) -> int:
-        """What the values that are the same for all rows take in each."""
+        """The bytes that the constant values add to each row."""
         return encoded_bytes([self._values.values()])
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the new values are computed from."""
+        """The columns from which the new values are computed."""
         found = frozenset(self._copies.values())
         for expression in self._expressions.values():
             found |= expression.columns
@@ -82,12 +85,12 @@ class Assignments:
         return bool([f for f in fields if f.name in values or f.name in expressions or f.name in copies])
 
     def copied(self, f: Field) -> str | None:
-        """The column whose value the field takes as it is."""
+        """Return the column whose value the field takes unchanged, if any."""
         expression = self._expressions.get(f.name)
         return self._copies.get(f.name) if expression is None else column_of(expression)
 
     def apply(self, batch: pa.RecordBatch, rest: Callable[[Field], pa.Array] | None = None) -> pa.RecordBatch:
-        """The new versions of the rows of a batch; ``rest`` gives the columns that are not assigned."""
+        """Return the new versions of the rows of a batch; ``rest`` gives the columns that are not assigned."""
         arrays = []
         for f in self._schema.fields:
             if f.name in self._values:
@@ -107,7 +110,7 @@ class Assignments:
         return completed(pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow), self._schema)
 
     def apply_row(self, values: Values, row: Mapping[str, Any]) -> Values:
-        """The new version of one encoded row; ``row`` holds what the expressions ask for, as Python values."""
+        """Return the new version of one encoded row; ``row`` holds what the expressions need, as Python values."""
         new = list(values)
         place = self._schema.place_of
         for name, value in self._values.items():

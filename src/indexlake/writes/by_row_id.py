@@ -1,4 +1,4 @@
-"""Changes to rows known by their ids: what a query has found is applied all at once, or not at all."""
+"""Changes to rows known by their ids: the results of a query are applied all at once, or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NONE: Ids = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class NewValues:
-    """A value of each column for each of some rows."""
+    """The new values of some rows, by column."""
 
     ids: Ids
     columns: Mapping[str, pa.ChunkedArray]
@@ -41,11 +41,11 @@ def change_by_row_id(
     deleted: Ids = _NONE,
     inserted: Sequence[pa.Table] = (),
 ) -> int:
-    """How many rows that concerns.  No row is named twice; inserted rows lack the columns that take their default."""
+    """Apply changes to distinct rows and return their number; inserted rows lack columns that take their default."""
     ids = np.concatenate([deleted, *(new.ids for new in updates)])
     if len(np.unique(ids)) < len(ids):
         raise ConstraintError(
-            "The query finds several new values for one row. Make sure that the join matches each row only once."
+            "The query finds several new values for the same row. Make sure that the join matches each row only once."
         )
     state, found = find_by_scan(tx, table_id, with_row_ids(ids.tolist()), None if updates else ())
     edit = Edit(tx, state)
@@ -79,7 +79,7 @@ class _Update:
         self.same_key = not self._setter.changes(schema.key_fields)
 
     def versions(self, here: Ids, batch: pa.RecordBatch) -> tuple[Ids, pa.RecordBatch]:
-        """The places of a batch that are changed, and their new versions."""
+        """Return the places of a batch that are changed, and their new versions."""
         places = np.flatnonzero(np.isin(here, self._ids))
         rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
         at = pa.array(self._order[np.searchsorted(self._ids, here[places])])

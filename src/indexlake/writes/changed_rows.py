@@ -21,7 +21,7 @@ ACTION = "action"
 
 
 class ChangedRows:
-    """Watches one table of a transaction for as long as it is entered."""
+    """Records the changes to one table of a transaction while its context is entered."""
 
     def __init__(self, tx: Transaction, table_id: int) -> None:
         self._tx = tx
@@ -37,7 +37,7 @@ class ChangedRows:
         self._tx.watching = None
 
     def note(self, table_id: int, ended: Ids, begun: Ids) -> None:
-        """Versions of rows end and others begin; the write-set does not have that yet."""
+        """Note that versions of rows end and others begin, before the write-set changes."""
         if table_id != self._table_id:
             return
         gone = np.setdiff1d(ended, begun)
@@ -47,7 +47,7 @@ class ChangedRows:
         self._written["INSERT"].append(np.setdiff1d(begun, ended))
 
     def rows(self) -> pa.Table:
-        """All of them: the columns, the row id, and what became of each as ``action``."""
+        """Return all changed rows: the columns, the row id, and what happened to each as ``action``."""
         parts = list(self._deleted)
         for action, ids in self._written.items():
             parts.append(self._read(np.concatenate([NO_IDS, *ids]), action))

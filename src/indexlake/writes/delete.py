@@ -1,4 +1,4 @@
-"""Delete and truncate: rows are closed where they are."""
+"""Delete and truncate: versions of rows are closed where they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @as_statement
 def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
-    """Delete the rows that satisfy the predicate.  How many they are."""
+    """Delete the rows that satisfy the predicate, and return their number."""
     rows = find(tx, table_id, predicate_of, ())
     if isinstance(rows, Target):
         if rows.held_exactly(rows.tested):
@@ -47,5 +47,5 @@ def _delete_found(tx: Transaction, rows: Scanned) -> int:
 
 
 def truncate(tx: Transaction, table_id: int) -> None:
-    """Delete every row that is there when this commits."""
+    """Delete every row that exists when this commits."""
     tx.writes(tx.state_to_write(table_id)).truncate_all(blind=tx.is_statement)

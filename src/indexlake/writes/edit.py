@@ -1,7 +1,7 @@
 """What a statement does to a table's rows: versions end, and new versions and new rows are added.
 
-An ``Edit`` collects all of this while rows are found and computed, in batches or one by one.  The write-set changes
-only with ``apply``, when everything has been computed, so that an error leaves nothing behind.  Rows keep their ids.
+An ``Edit`` collects all of this while rows are found and computed, in batches or one by one. The write-set changes only
+in ``apply``, when everything has been computed, so an error leaves nothing behind. Rows keep their ids.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SLICE = 65_536
 
 
 class Edit:
-    """Of one table, by rows that were found at one state of it."""
+    """Collects the changes to one table, whose rows were found at one state of it."""
 
     def __init__(self, tx: Transaction, state: TableState) -> None:
         self._tx = tx
@@ -53,9 +53,9 @@ class Edit:
         self.deleted += piece.batch.num_rows
 
     def update(self, piece: Piece, versions: Iterable[pa.RecordBatch], *, same_key: bool) -> None:
-        """``versions``: the new versions of the rows of a piece, in their order, with exactly the table's columns.
+        """Replace the rows of a piece by ``versions``, in the same order, with exactly the table's columns.
 
-        The key of a row that this transaction itself has added must be looked for even where it stays the same.
+        Keys of rows that this transaction itself has added are looked up even if they stay the same.
         """
         rows = piece.batch.select([ROW_ID])
         self._closes.append(replace(piece, batch=rows))
@@ -67,7 +67,7 @@ class Edit:
         self.updated += start
 
     def insert(self, batch: pa.RecordBatch) -> None:
-        """Rows with exactly the table's columns."""
+        """Add rows with exactly the table's columns."""
         first = self._tx._lake._row_ids.take(self._state.table.table_id, batch.num_rows)
         self._kept(False).add(batch, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
         self.inserted += batch.num_rows
@@ -92,12 +92,12 @@ class Edit:
         self.inserted += len(rows)
 
     def finish(self) -> None:
-        """All rows are there: write what is left to write."""
+        """Write what is left to write, once all rows have been added."""
         for versions in self._versions.values():
             self._rows += versions.finish()
 
     def apply(self) -> int:
-        """Change the write-set: how many rows that concerns."""
+        """Change the write-set and return how many rows are concerned."""
         self.finish()
         count = self.inserted + self.updated + self.deleted
         if not count:
@@ -121,7 +121,7 @@ class Edit:
         return count
 
     def _ended(self) -> npt.NDArray[np.int64]:
-        """The ids of the rows whose versions end."""
+        """Return the ids of the rows whose versions end."""
         parts = [
             found.batch.column(ROW_ID).to_numpy() if isinstance(found, Piece) else np.array([found.row_id])
             for found in self._closes
@@ -129,7 +129,7 @@ class Edit:
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _begun(self) -> npt.NDArray[np.int64]:
-        """The ids of the rows of which new versions begin."""
+        """Return the ids of the rows with new versions."""
         blocks = [block.all_row_ids() for versions in self._versions.values() for block in versions.blocks]
         return np.concatenate([np.array([row_id for row_id, *_ in self._rows], np.int64), *blocks])
 
@@ -137,8 +137,8 @@ class Edit:
 class _Versions:
     """New versions on their way to the write-set: few become hot rows, many become blocks.
 
-    A block is written as soon as its rows are there, so that memory stays bounded.  ``keys_known``: the rows have the
-    keys they had, which need no look.
+    A block is written as soon as its rows are complete, so memory stays bounded. ``keys_known``: the rows keep their
+    keys, which need no look-up.
     """
 
     def __init__(self, tx: Transaction, state: TableState, *, keys_known: bool) -> None:
@@ -150,7 +150,7 @@ class _Versions:
         self.blocks: list[NewBlock] = []
 
     def add(self, batch: pa.RecordBatch, row_ids: pa.Array) -> None:
-        """Each row id once and for all."""
+        """Add versions; each row id may be given only once."""
         if not batch.num_rows:
             return
         self._batches.append(file_batch(batch, self._state.current, row_ids, None))
@@ -161,7 +161,7 @@ class _Versions:
             self._write()
 
     def finish(self) -> list[tuple[int, Values, bool]]:
-        """The rows that are not in blocks."""
+        """Return the rows that are not in blocks."""
         many = self._count >= self._state.table.config.direct_write_row_count
         if self.blocks or many or self._bytes > batch_size.BATCH_BYTES:
             self._write()
@@ -190,7 +190,7 @@ class _Versions:
 
 
 def _close(writes: TableWrites, state: TableState, files: OpenFiles, found: Piece | LiveRow) -> None:
-    """Note that these versions end with this transaction."""
+    """Record that these versions end with this transaction."""
     if isinstance(found, HotRow):
         writes.close_hot(found.row_id, found.begin)
     elif isinstance(found, BlockRow):

@@ -1,10 +1,9 @@
-"""The rows that an update or a delete concerns: one row by primary key or through an index, or any rows by a scan.
+"""Find the rows for an update or a delete: one row by primary key or through an index, or any rows by a scan.
 
-A predicate that names one primary key needs no scan: the row is found as in a point read, and the rest of the
-predicate is computed in Python on that row.  The same goes if an index finds a single row in a block.  The scalar path
-of expressions has the same semantics as the Arrow one, so the outcome is the same.  A scan is needed for transactions
-that have already written to the table, reads of the past, predicates that find several rows, and columns whose values
-Python cannot hold exactly.
+A predicate that names one primary key needs no scan: the row is found as in a point read, and the rest of the predicate
+is evaluated in Python on that row. The same applies if an index finds a single row in a block. Expressions mean the
+same in Python and in Arrow, so the outcome is the same. A scan is needed for transactions that have already written to
+the table, reads of the past, predicates that find several rows, and columns whose values Python cannot hold exactly.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ PredicateOf = Callable[[TableSchema], "Bound"]
 
 
 class Target:
-    """The only row that may satisfy a predicate, None when there is none, at the state that it was found in.
+    """The only row that may satisfy a predicate (None: no row), at the state where it was found.
 
-    ``key`` is its primary key, where the predicate names it.  A predicate that asks for that key and nothing else is
-    decided: the row satisfies it.
+    ``key`` is its primary key if the predicate names it. If the predicate requires that key and nothing else, the row
+    satisfies it without a test.
     """
 
     __slots__ = ("_is_decided", "key", "predicate", "row", "state", "tested")
@@ -48,10 +47,10 @@ class Target:
         self.key = key
         self.row = row
         self._is_decided = key is not None and predicate.equal_alone == state.current.key_set
-        self.tested: frozenset[str] = _NONE if self._is_decided else predicate.columns  # what ``is_met`` asks for
+        self.tested: frozenset[str] = _NONE if self._is_decided else predicate.columns  # needed by ``is_met``
 
     def is_met(self, row: dict[str, Any]) -> bool:
-        """Whether the row satisfies the whole predicate; ``row`` has the columns that are ``tested``."""
+        """Return whether the row satisfies the whole predicate; ``row`` has the columns that are ``tested``."""
         if self._is_decided:
             return True
         assert self.row is not None
@@ -59,12 +58,12 @@ class Target:
         return self.predicate.evaluate_row(row) is True
 
     def held_exactly(self, names: Set[str]) -> bool:
-        """Whether Python values of these columns are what Arrow computes with."""
+        """Return whether Python values of these columns are what Arrow computes with."""
         plain = self.state.current.plain_names
         return names <= plain or names - {ROW_ID} <= plain
 
     def key_row(self, names: Set[str]) -> dict[str, Any] | None:
-        """The columns asked for, when the key tells them all.  A float may differ from its key: -0.0 equals 0.0."""
+        """Return the named columns if the key alone tells them; a float may differ from its key: -0.0 equals 0.0."""
         schema = self.state.current
         if self.key is None:
             return None
@@ -75,7 +74,7 @@ class Target:
         return row if all(name in row or name == ROW_ID for name in names) else None
 
     def python_row(self, values: Values, names: Set[str]) -> dict[str, Any]:
-        """The columns asked for, of the row's encoded values."""
+        """Return the named columns of the row's encoded values."""
         schema = self.state.current
         if not names:
             return {}
@@ -93,7 +92,7 @@ Scanned = tuple[TableState, Iterator[Piece]]
 def find(
     tx: Transaction, table_id: int, predicate_of: PredicateOf, columns: Sequence[Field] | None = None
 ) -> Target | Scanned:
-    """The only row that may satisfy the predicate, or all that do with some columns; None: with all columns."""
+    """Return the only row that may satisfy the predicate, or all that do, with some columns (None: all columns)."""
     files, singly = tx._lake._files, tx.own_writes(table_id) is None
     with tx.reading(table_id) as reading:
         schema, predicate = reading.schema, predicate_of(reading.schema)
@@ -131,7 +130,7 @@ def _scanned(tx: Transaction, state: TableState, plan: ScanPlan, fields: Sequenc
 
 
 def _only_row(state: TableState, files: OpenFiles, plan: ScanPlan) -> BlockRow | None:
-    """The row to which an index has led, when it is one and lies in a block."""
+    """Return the row that an index has found, if it is a single one in a block."""
     if plan.hot.count or len(plan.tasks) != 1:
         return None
     task = plan.tasks[0]
@@ -143,7 +142,6 @@ def _only_row(state: TableState, files: OpenFiles, plan: ScanPlan) -> BlockRow |
 
 
 def with_row_ids(ids: Sequence[int]) -> PredicateOf:
-    """Which rows have one of these ids."""
     from indexlake.expr.compiler import satisfying
 
     return lambda schema: satisfying(schema.arrow_with_row_id, [ColumnTest(ROW_ID, "in", tuple(ids))])

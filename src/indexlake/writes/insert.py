@@ -40,7 +40,7 @@ class Prepared:
 
 @as_statement
 def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | None = None) -> Prepared:
-    """Check and encode the rows, give them row ids, and write blocks when they are many."""
+    """Check and encode the rows, give them row ids, and write blocks if they are many."""
     table, schema = state.table, state.current
     limit, take_ids = table.config.direct_write_row_count, lake._row_ids.take
     taken = take_dicts(rows, schema, lake._encoder(state), limit)
@@ -56,10 +56,10 @@ def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | No
 
 
 class Insert:
-    """One insert statement, run as often as it has to be.
+    """One insert statement, which can be run again after a conflict.
 
-    When the table's columns turn out to have changed, rows that can be taken again are; others stay as they were
-    prepared, and the commit fits them to the new columns if it can.
+    If the table's columns have changed meanwhile, rows that can be read again are; others stay as they were prepared,
+    and the commit adapts them to the new columns if it can.
     """
 
     def __init__(self, table_id: int, rows: Any, progress: bool | None) -> None:
@@ -72,7 +72,7 @@ class Insert:
     def __call__(self, tx: Transaction) -> int:
         if self._prepared is None and not self._again:
             with tx.reading(self._table_id):
-                pass  # the columns of now: there will be no second try
+                pass  # load the current columns: there will be no second try
         state = tx.state_to_write(self._table_id)
         if self._prepared is not None and self._prepared.state.table.schema_version != state.table.schema_version:
             if self._again:
@@ -80,7 +80,7 @@ class Insert:
             else:
                 tx.write_set.single = False
                 if self._prepared.state.table.layout != state.table.layout:
-                    self._prepared = _laid_out(tx._lake, self._prepared, state)
+                    self._prepared = _in_layout(tx._lake, self._prepared, state)
         if self._prepared is None:
             try:
                 self._prepared = prepare_insert(tx._lake, state, self._rows, self._progress)
@@ -91,8 +91,8 @@ class Insert:
         return insert(tx, self._prepared.state, self._prepared)
 
 
-def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
-    """The same rows for the layout that the table has now."""
+def _in_layout(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
+    """Return the same rows for the layout that the table has now."""
     before = prepared.state
     target = Target.of(now, lake._writer_id()).with_schema(before.current, before.table.schema_version)
     blocks: list[NewBlock] = []
@@ -104,7 +104,7 @@ def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
 
 
 def can_be_taken_again(rows: Any) -> bool:
-    """Whether rows can be read from the same object twice; only where that is certain."""
+    """Return whether rows can certainly be read from the same object twice."""
     if isinstance(rows, _TAKEN_AGAIN) or type(rows).__name__ == "DataFrame":
         return True
     from indexlake.sources.files import Files

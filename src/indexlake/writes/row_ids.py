@@ -18,7 +18,7 @@ class RowIdAllocator:
         self._ranges: dict[int, tuple[int, int]] = {}  # table id -> (next, end)
 
     def take(self, table_id: int, count: int) -> int:
-        """The first of ``count`` consecutive row ids that are the caller's alone."""
+        """Return the first of ``count`` consecutive row ids for the caller alone."""
         with self._lock:
             first, end = self._ranges.get(table_id, (0, 0))
             if end - first < count:

@@ -1,4 +1,4 @@
-"""Update: rows that a predicate or a query has found get new values and keep their ids; rows are locked for it."""
+"""Update: rows that a predicate or a query has found get new values and keep their ids. Also locks rows for update."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @as_statement
 def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf) -> int:
-    """Give the rows that satisfy the predicate new values.  How many they are."""
+    """Give the rows that satisfy the predicate new values, and return their number."""
     rows = find(tx, table_id, predicate_of)
     if isinstance(rows, Target):
         if (done := _update_one(tx, rows, assignments)) is not None:
             return done
         rows = find_by_scan(tx, table_id, predicate_of)
     state, found = rows
-    setter = Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
+    setter = Assignments(assignments, state.current)  # wrong columns are errors even if no row matches
     same_key = not setter.changes(state.current.key_fields)
     edit = Edit(tx, state)
     step = rows_of(setter.constant_bytes)
@@ -39,7 +39,7 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
 
 
 def _update_one(tx: Transaction, target: Target, assignments: Mapping[str, Any]) -> int | None:
-    """None: a scan has to do it."""
+    """Update a single row without a scan; return None if a scan is needed."""
     state = target.state
     if state.table.config.direct_write_row_count < 2:
         return None
@@ -60,9 +60,9 @@ def _update_one(tx: Transaction, target: Target, assignments: Mapping[str, Any])
 
 
 def lock(tx: Transaction, table_id: int, row_ids: Sequence[int]) -> None:
-    """Rows read ``for_update``: a concurrent change of them conflicts with this transaction.
+    """Lock rows read ``for_update``, so that a concurrent change of them conflicts with this transaction.
 
-    Rows that the transaction itself has added are nobody else's yet and need no lock.
+    Rows that the transaction itself has added belong to nobody else yet and need no lock.
     """
     with tx.reading(table_id) as reading:
         writes = tx.writes(reading.state)

@@ -73,6 +73,53 @@ def test_parts_are_the_whole(readers: dict[str, Any], table: pa.Table, format: s
     assert pa.concat_tables(parts).equals(table.select(COLUMNS).filter(pa.array(expected)))
 
 
+def of_many_types(rows: int) -> pa.Table:
+    """Columns that a file encodes in different ways: sequences, runs, few values, many, and a null here and there."""
+    ids = np.arange(rows)
+    random = np.random.default_rng(6)
+    null = ids % 13 == 5
+    columns = {
+        "f_sequence": pa.array(ids),
+        "f_runs": pa.array((ids // 1_000).astype(np.int32), mask=null),
+        "f_random": pa.array(random.integers(-(2**62), 2**62, rows), mask=null),
+        "f_small": pa.array(random.integers(0, 9, rows).astype(np.int8)),
+        "f_float": pa.array(random.random(rows), mask=null),
+        "f_price": pa.array(np.round(random.random(rows), 2)),
+        "f_one": pa.array(np.full(rows, 7)),
+        "f_null": pa.nulls(rows, pa.float32()),
+        "f_bool": pa.array(random.random(rows) < 0.5, mask=null),
+        "f_date": pa.array((ids % 9_000).astype(np.int32)).cast(pa.date32()),
+        "f_moment": pa.array(1_700_000_000_000_000 + 977 * ids, pa.timestamp("us", "UTC"), mask=null),
+        "f_decimal": pa.array(random.integers(0, 10**8, rows)).cast(pa.decimal128(19, 0)),
+        "f_city": pa.array([None if n % 17 == 3 else f"city {n * n % 90}" for n in ids.tolist()]),
+        "f_note": pa.array([None if n % 19 == 3 else f"note {n * 7919 % 1_000_003}" for n in ids.tolist()]),
+        "f_bytes": pa.array([bytes([n % 251, n % 7]) for n in ids.tolist()]),
+        "f_list": pa.array([[n, n + 1] if n % 3 else None for n in ids.tolist()]),
+        "f_struct": pa.array([{"a": n, "b": f"{n % 5}"} for n in ids.tolist()]),
+    }
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("count", [3, 70, 3_000])
+def test_rows_of_many_types_are_left_out(tmp_path: Path, format: str, count: int) -> None:
+    rows = 70_000
+    table = of_many_types(rows)
+    reader = block(Storage.open(str(tmp_path)), format, table, "many-types")
+    gone = np.sort(np.random.default_rng(count).choice(rows, count, replace=False))
+    live = np.ones(rows, bool)
+    live[gone] = False
+    for dictionaries in ([], ["f_city"]):
+        found = pa.concat_tables(
+            pa.Table.from_batches([batch]).cast(table.schema)
+            for part in ((0, 65_536), (65_536, rows))
+            for batch in reader.read(
+                table.column_names, dictionaries=dictionaries, rows=part, without=gone.astype(np.uint64)
+            )
+        )
+        assert found.equals(table.filter(pa.array(live)))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_scans_of_blocks_with_deleted_rows(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few and many deleted rows, with predicates on columns that the file has and has not, whole and in parts."""

@@ -38,6 +38,7 @@ class Worker:
 
     def __init__(self, lake: il.Lake, disk: Disk, seed: int) -> None:
         self.random = random.Random(seed)
+        self.arrives = random.Random(seed)
         self.disk = disk
         self.lake = lake
         self.table = lake.create_table(
@@ -54,7 +55,7 @@ class Worker:
     def step(self, name: str) -> None:
         self.steps[name] += 1
         if name in STEPS and self.steps[name] in TIMES:
-            image = self.disk.image(power_cut=len(self.images) % 2 == 1)
+            image = self.disk.image(power_cut=len(self.images) % 2 == 1, arrives=self.arrives)
             self.images.append((name, image, [dict(self.acknowledged), dict(self.next)]))
 
     def do(self) -> None:

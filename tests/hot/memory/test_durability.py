@@ -75,7 +75,7 @@ def test_a_sync_in_the_background_that_fails_poisons_the_store(tmp_path: Path, o
         t.insert({"id": 100})
         time.sleep(0.2)
         on_step(None)
-        with pytest.raises(il.StorageError, match="takes no more writes: it could not sync its redo log"):
+        with pytest.raises(il.StorageError, match="accepts no more writes: it could not sync its redo log"):
             t.insert({"id": 101})
         assert t.get(100) == {"id": 100}
     with connect(tmp_path / "lake") as again:

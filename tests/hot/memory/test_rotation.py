@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,9 +193,7 @@ def test_a_write_or_sync_that_fails_stops_all_writing_and_no_reading(
     t = memory.create_table("t", {"id": "int64"}, primary_key="id")
     _insert(t, 1, 2)
     todo = "Make room on the disk" if code == errno.ENOSPC else "Check the disk"
-    said = (
-        rf"takes no more writes: it could not (write to|sync) its redo log .*{os.strerror(code).lower()}.*{todo}, then"
-    )
+    said = rf"no more writes: it could not (write to|sync) its redo log .*{os.strerror(code).lower()}.*{todo}, then"
     with failing(step, code=code), pytest.raises(il.StorageError, match=said):
         _insert(t, 3)
     for write in (lambda: _insert(t, 4), lambda: memory.create_table("u", {"id": "int64"}), t.truncate):
@@ -208,14 +208,53 @@ def test_a_write_or_sync_that_fails_stops_all_writing_and_no_reading(
     assert there == ([1, 2] if step == "log.append" else [1, 2, 3]), "the one that failed may be there, and whole"
 
 
+FULL = """
+import os, resource, sys
+import indexlake as il
+
+lake = il.connect(sys.argv[1], automatic=False)
+t = lake.table("t")
+path = lake._hot.log.path
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+n = 0
+try:
+    while True:
+        t.insert({"id": n, "text": "x" * 2000})
+        n += 1
+except il.StorageError as error:
+    assert "takes no more writes: it could not write to its redo log" in str(error)
+assert sorted(row["id"] for row in t) == list(range(n))
+print(n, os.path.getsize(path))
+os._exit(9)  # without closing anything
+"""
+
+
+@pytest.mark.parametrize("room", [300, 5_000, 300_000])
+def test_the_log_uses_the_last_bytes_of_a_disk_that_is_full(tmp_path: Path, room: int) -> None:
+    """Of the zeros ahead as many are written as there is room for, and records over them."""
+    with connect(tmp_path / "lake", hot="memory") as lake:
+        lake.create_table("t", {"id": "int64", "text": "string"}, primary_key="id")
+    room += (tmp_path / "lake" / "catalog.sqlite").stat().st_size
+    told = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "lake"), str(room)], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 9, told.stderr
+    count, size = map(int, told.stdout.split())
+    assert size == room
+    assert room // 2200 <= count <= room // 2000
+    with connect(tmp_path / "lake") as again:
+        assert sorted(row["id"] for row in again.table("t")) == list(range(count))
+        assert again.table("t").insert({"id": count}).rows == 1
+
+
 def test_a_sync_that_succeeds_after_one_that_failed_is_not_believed(memory: il.Lake, disk: Disk) -> None:
     t = memory.create_table("t", {"id": "int64"}, primary_key="id")
     _insert(t, 1)
     memory._hot.log.durability = "interval"  # type: ignore[attr-defined]
     _insert(t, 2)
-    with failing("log.sync"), pytest.raises(il.StorageError, match="takes no more writes"):
+    with failing("log.sync"), pytest.raises(il.StorageError, match="accepts no more writes"):
         t.history()
-    with pytest.raises(il.StorageError, match="takes no more writes"):
+    with pytest.raises(il.StorageError, match="accepts no more writes"):
         t.history()
     assert t.get(2) == {"id": 2}
     assert _ids(disk.image(power_cut=True)) == [1], "the catalog knows of nothing that was lost"

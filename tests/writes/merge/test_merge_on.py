@@ -196,8 +196,8 @@ def test_a_wrong_on_is_refused(orders: il.Table, on: Any, error: Any, message: s
         (lambda m: m.when_matched_update(params={"n": 1}), il.ExpressionError, "without a condition"),
         (lambda m: m.when_matched_update(), il.SchemaError, "'extra' that the table does not have"),
         (lambda m: m.when_not_matched_insert(), il.SchemaError, "'extra' that the table does not have"),
-        (lambda m: m.when_not_matched_insert({"id": il.expr("t.id")}), il.ExpressionError, "no partner in the table"),
-        (lambda m: m.when_not_matched_by_source_delete("s.v = 1"), il.ExpressionError, "no partner in the source"),
+        (lambda m: m.when_not_matched_insert({"id": il.expr("t.id")}), il.ExpressionError, "no match in the table"),
+        (lambda m: m.when_not_matched_by_source_delete("s.v = 1"), il.ExpressionError, "no match in the source"),
         (lambda m: m.when_not_matched_by_source_update(None), il.SchemaError, "needs set="),
     ],
 )

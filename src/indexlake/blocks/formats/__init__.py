@@ -1,8 +1,8 @@
 """Block files: rows written once in a columnar format, and read back exactly, by position and by predicate.
 
-Formats are `vortex` (warm), `parquet` (cold, for every engine) and `ipc` (Arrow files of clustered tables).
-Whatever the format, a column comes back with the logical Arrow type it was written with, and no byte reaches
-a decoder before it has been compared with the checksums in the catalog: damage is a `CorruptionError`.
+Formats are `vortex` (warm), `parquet` (cold, for every engine) and `ipc` (Arrow files of clustered tables). Whatever
+the format, a column comes back with the logical Arrow type it was written with, and no byte reaches a decoder before it
+has been compared with the checksums in the catalog: damage is a `CorruptionError`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MODULES = {
     "ipc": "indexlake.blocks.formats.ipc",
 }
 _CHUNK_SIZES = {"ipc": 64 * 1024}
-"""Of what is verified at once: a row of an Arrow file lies close together, and nothing else is read for it."""
+"""How much is verified at once: less for Arrow, whose rows lie close together and are read without anything else."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is durable and visible in storage, with what the catalog must remember of it."""
+    """A file that is durable and visible in storage, with what the catalog must record about it."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ class WrittenFile:
 
 
 class BlockReader(Protocol):
-    """An open block.  Cheap to keep, safe for any number of threads, not for use after a fork."""
+    """An open block. Cheap to keep, safe for any number of threads, not for use after a fork."""
 
     path: str
     schema: pa.Schema
@@ -58,10 +58,10 @@ class BlockReader(Protocol):
         """Bytes taken from storage so far."""
 
     def chunk_starts(self) -> Positions:
-        """The positions at which those rows begin that are best read together, and after them the row count."""
+        """Return the first positions of groups of rows that are best read together, followed by the row count."""
 
     def surviving(self, predicate: Bound) -> npt.NDArray[np.bool_] | None:
-        """For each chunk whether a row of it may match (None: any may)."""
+        """Return, for each chunk, whether a row of it may match; None: any chunk may."""
 
     def read(
         self,
@@ -73,30 +73,30 @@ class BlockReader(Protocol):
         rows: tuple[int, int] | None = None,
         without: Positions | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows in file order, only those at the given sorted positions and for which the predicate is true.
+        """Yield rows in file order: those at the given sorted positions, if given, for which the predicate is true.
 
-        Without positions: only chunks that begin in `rows`, [first, end), and all but the rows at sorted positions to
-        do `without`; a predicate is not asked about these.  A file with `without` tells rows apart by their ids.
+        Without positions: only chunks that begin in `rows`, [first, end), except the rows at the sorted positions
+        `without`; the predicate is not evaluated for those. A file read with `without` tells rows apart by their ids.
 
-        Row groups and segments that hold none of the positions are not fetched.  Batches hold about
-        `batch_rows` rows; empty ones are left out.  A text column among `dictionaries` may come as the dictionary
+        Row groups and segments that hold none of the positions are not fetched. Batches hold about `batch_rows` rows;
+        empty ones are left out. A text column among `dictionaries` may come as the dictionary
         (`types.dictionaries.TEXT`) that the file holds, in one batch and not in the next.
         """
 
     def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
-        """Those text columns that the file begins to hold as dictionaries."""
+        """Return those text columns that the file stores as dictionaries, at least at its start."""
 
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
-        """The rows at these positions, in the order given, repeated where a position is."""
+        """Return the rows at these positions, in the given order, repeated if a position is."""
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
-        """One row as Python values: what `take` and `to_pylist` give, at less cost."""
+        """Return one row as Python values, as `take` and `to_pylist` would, at less cost."""
 
     def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
-        """Some rows as Python values that make the same arrays again; None: there are none, or `take` is as fast."""
+        """Return some rows as Python values that make the same arrays again; None: impossible, or `take` is as fast."""
 
     def location(self, position: int) -> str:
-        """The place of a row inside the file, as `locate` shows it."""
+        """Return the place of a row inside the file, as `locate` shows it."""
 
 
 def write_file(
@@ -109,9 +109,9 @@ def write_file(
 ) -> WrittenFile:
     """Write a block file from a stream of batches.
 
-    Memory is bounded by a few batches; Vortex besides keeps the compressed columns until it writes the last.
-    `metadata` is kept in the file by Parquet and IPC.  Vortex has no place for it and leaves it out.
-    If anything fails, the iterator of batches included, no file appears.
+    Memory is bounded by a few batches; Vortex also keeps the compressed columns until the end. `metadata` is kept in
+    the file by Parquet and IPC; Vortex has no place for it. If anything fails, including the iterator of batches, no
+    file appears.
     """
     with storage.create_file(path, chunk_size=_CHUNK_SIZES.get(format, CHUNK_SIZE)) as out:
         row_count: int = _module(format).write(out, schema, batches, dict(metadata))
@@ -122,7 +122,7 @@ def write_file(
 def open_reader(
     storage: Storage, path: str, format: str, size: int, checksums: Checksums, schema: pa.Schema
 ) -> BlockReader:
-    """Open a block file.  `schema` is the logical schema of the file's columns."""
+    """Open a block file. `schema` is the logical schema of the file's columns."""
     module = _module(format)
     if size != checksums.size:
         raise CorruptionError(

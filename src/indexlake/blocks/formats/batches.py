@@ -22,12 +22,12 @@ BATCH_ROWS = 65536
 
 
 def stored_schema(schema: pa.Schema, stored_type: Callable[[Any], Any]) -> pa.Schema:
-    """The schema a format writes for a logical schema."""
+    """Return the schema that a format writes for a logical schema."""
     return pa.schema([pa.field(field.name, stored_type(field.type), field.nullable) for field in schema])
 
 
 def encoded(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches with the stored types, none of them too large; their columns are found by name."""
+    """Yield batches with the stored types, none of them too large; columns must have the stored names."""
     for batch in (part for given in batches for part in cut(given)):
         if batch.schema.names != stored.names:
             raise SchemaError(f"a batch to write has the columns {batch.schema.names}, not {stored.names}")
@@ -36,13 +36,16 @@ def encoded(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa
 
 
 def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of stored types with the logical types of `schema`, and its columns in that order."""
+    """Convert a batch of stored types to the logical types and column order of `schema`."""
+    as_it_is = batch.num_rows and batch.schema.equals(schema, check_metadata=True)
+    if as_it_is and not any(map(pa.types.is_nested, schema.types)):
+        return batch
     columns = [convert(batch.column(field.name), field.type) for field in schema]
     return record_batch(columns, schema, batch.num_rows)
 
 
 def decoded_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same in as many batches as it takes: a dictionary may not be able to number the values of all rows."""
+    """Yield the same in several batches if a dictionary cannot number the values of all rows."""
     try:
         whole = decoded(batch, schema)
     except ConstraintError:
@@ -56,7 +59,7 @@ def decoded_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Rec
 
 
 def record_batch(columns: list[Any], schema: pa.Schema, row_count: int) -> pa.RecordBatch:
-    """A batch that knows its row count even without columns."""
+    """Return a batch that knows its row count even without columns."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     empty = pa.StructArray.from_buffers(pa.struct([]), row_count, [None])
@@ -64,12 +67,12 @@ def record_batch(columns: list[Any], schema: pa.Schema, row_count: int) -> pa.Re
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in memory of their own."""
+    """Return the same rows in memory of their own."""
     return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)
 
 
 def truth(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> Any:
-    """For which rows of a batch of stored types the predicate is true."""
+    """Return for which rows of a batch of stored types the predicate is true."""
     names = [name for name in schema.names if name in predicate.columns]
     known = pa.schema([schema.field(name) for name in names])
     masks = [predicate.mask(part) for part in decoded_batches(batch, known)]
@@ -77,8 +80,8 @@ def truth(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> Any:
 
 
 def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema, gone: Any = None) -> pa.RecordBatch:
-    """The rows of a batch of stored types for which the predicate is true, without those at some places."""
-    if gone is not None and predicate.fallible:  # it may not fail for a row that is not there
+    """Return the rows of a batch of stored types for which the predicate is true, except those at some places."""
+    if gone is not None and predicate.fallible:  # it must not fail because of a deleted row
         batch, gone = batch.filter(others(batch.num_rows, gone)), None
     mask = truth(batch, predicate, schema)
     if gone is not None:
@@ -87,7 +90,7 @@ def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema, gone: A
 
 
 def with_columns_of(columns: Sequence[str], predicate: Bound | None, schema: pa.Schema) -> list[str]:
-    """The columns to fetch: those asked for and those the predicate needs, each once."""
+    """Return the columns to fetch: those requested and those that the predicate needs, each once."""
     extra = predicate.columns if predicate is not None else frozenset[str]()
     return [
         *dict.fromkeys(columns),
@@ -96,7 +99,7 @@ def with_columns_of(columns: Sequence[str], predicate: Bound | None, schema: pa.
 
 
 def distinct(positions: Any) -> tuple[Any, Any]:
-    """Positions sorted, each once, and for each given one its place among those (None: they are the same)."""
+    """Return the distinct positions, sorted, and the place of each given one among them (None: unchanged)."""
     given = np.ascontiguousarray(positions, dtype=np.uint64)
     if len(given) < 2 or bool(np.all(given[1:] > given[:-1])):
         return given, None
@@ -106,7 +109,7 @@ def distinct(positions: Any) -> tuple[Any, Any]:
 def ahead(
     batches: Iterator[pa.RecordBatch], rows: int, size: int
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """The first batches, up to so many rows or bytes, and the iterator of the others; None: there are no others."""
+    """Return the first batches, up to a number of rows or bytes, and an iterator of the others; None: no others."""
     taken: list[pa.RecordBatch] = []
     for batch in batches:
         taken.append(batch)
@@ -118,8 +121,8 @@ def ahead(
 
 
 def rechunked(batches: Iterable[pa.RecordBatch], rows: int, *, equal: bool = False) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `rows` rows, the last shorter; unless they are to be `equal`, also where they would
-    get too large."""
+    """Yield the same rows in batches of `rows` rows, the last shorter, and others too if they would get too large,
+    unless all are to be `equal`."""
     pending: list[pa.RecordBatch] = []
     pending_rows = pending_bytes = 0
     for batch in (part for given in batches for part in cut(given)):

@@ -23,18 +23,17 @@ from indexlake.blocks.formats.batches import (
     truth,
     with_columns_of,
 )
+from indexlake.types import selection
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.outside import in_python
 from indexlake.types.python_rows import python_dicts
-from indexlake.types.selection import as_mask, gather, others
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
     from indexlake.expr import Bound
 
 Selected = tuple[int, Any, Any]
-"""A chunk, the places of wanted rows inside it (None: all), and the places of rows to be left out (None: there are
-none)."""
+"""A chunk, the places of wanted rows in it (None: all), and the places of rows to leave out (None: none)."""
 
 _PLANS = 64
 _CLOSE = 16
@@ -48,22 +47,22 @@ class Chunks(Protocol):
 
     @property
     def mapped(self) -> bool:
-        """Whether loaded chunks lie in the file's memory map: they cost next to nothing, and are not given away."""
+        """Whether loaded chunks lie in the file's memory map: they cost little, but must be copied to be given away."""
 
     @property
     def bytes_read(self) -> int: ...
 
     def starts(self) -> Any:
-        """The position of the first row of each chunk, and after them the row count."""
+        """Return the position of the first row of each chunk, followed by the row count."""
 
     def load(self, index: int, columns: list[str], *, referring: bool = False) -> pa.RecordBatch:
-        """A chunk's columns in their stored types, in the order asked for; ``referring``: text may be dictionaries."""
+        """Return a chunk's columns in stored types, in the given order; ``referring``: text may be dictionaries."""
 
     def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
-        """The Python values that Arrow has for a row of a chunk, as it is stored."""
+        """Return Arrow's Python values for a row of a chunk, as it is stored."""
 
     def surviving(self, predicate: Bound) -> Any:
-        """For each chunk whether a row of it may match (None: any may)."""
+        """Return, for each chunk, whether a row of it may match; None: any chunk may."""
 
 
 class ChunkedReader:
@@ -108,15 +107,13 @@ class ChunkedReader:
         for batch, is_own, gone in self._joined(
             fetched, self._selected(positions, survivors, rows, without), batch_rows, predicate
         ):
-            found = batch
             if predicate is not None and self._chunks.mapped:
-                found = matching(batch, predicate, self.schema, gone)
-            elif gone is not None:
-                found = batch.filter(others(batch.num_rows, gone))
-            batch = copied(found) if found is batch and not is_own else found
-            for start in range(0, batch.num_rows, batch_rows):
-                for part in cut(batch.slice(start, batch_rows)):
-                    yield from decoded_batches(part, logical)
+                found, gone = matching(batch, predicate, self.schema, gone), None
+                batch, is_own = found, is_own or found is not batch
+            for rest in selection.without(batch if is_own else copied(batch), () if gone is None else gone):
+                for start in range(0, rest.num_rows, batch_rows):
+                    for part in cut(rest.slice(start, batch_rows)):
+                        yield from decoded_batches(part, logical)
 
     def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
         return []
@@ -130,7 +127,7 @@ class ChunkedReader:
         joined = self._joined(list(dict.fromkeys(columns)), self._selected(wanted), BATCH_ROWS, None)
         rows = [batch if is_own else copied(batch) for batch, is_own, _ in joined]
         if places is not None and rows:
-            rows = gather(rows, pa.array(places), rows[0].schema)
+            rows = selection.gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -162,10 +159,10 @@ class ChunkedReader:
     def _joined(
         self, columns: list[str], selected: Iterable[Selected], batch_rows: int, predicate: Bound | None
     ) -> Iterator[tuple[pa.RecordBatch, bool, Any]]:
-        """The selected rows, of several chunks together where these are short; of chunks that are decoded, only those
-        for which the predicate is true.
+        """Yield the selected rows, joining short chunks; from chunks that are decoded, only those that match the
+        predicate.
 
-        With each batch whether it is memory of its own, and the places of rows that are still to be left out of it.
+        With each batch: whether it owns its memory, and the places of rows that are still to be left out of it.
         """
         parts: list[tuple[pa.RecordBatch, bool]] = []
         lost: list[Any] = []
@@ -190,7 +187,7 @@ class ChunkedReader:
             yield *_concatenated(parts), np.concatenate(lost) if lost else None
 
     def _rows_of(self, index: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
-        """Rows of a chunk at these places (None: all of them), and whether they are memory of their own."""
+        """Return rows of a chunk at these places (None: all of them), and whether they own their memory."""
         if not columns:
             return record_batch([], pa.schema([]), self._count(index) if inside is None else len(inside)), True
         chunk, is_own = self._chunks.load(index, columns), not self._chunks.mapped
@@ -202,17 +199,17 @@ class ChunkedReader:
         return chunk.take(pa.array(inside)), True
 
     def _matching(self, index: int, columns: list[str], inside: Any, gone: Any, predicate: Bound) -> pa.RecordBatch:
-        """The rows of a chunk for which the predicate is true; columns that it does not name are loaded for them."""
+        """Return the matching rows of a chunk; columns not in the predicate are loaded only if there are any."""
         named = [name for name in columns if name in predicate.columns] or columns[:1]
         rest = [name for name in columns if name not in named]
         first = self._chunks.load(index, named, referring=True)
         if inside is None and (gone is None or not predicate.fallible):
             mask = self._truth(first, predicate)
-            mask = mask if gone is None else pc.and_(mask, others(len(mask), gone))
-        else:  # what is not wanted is not asked about
+            mask = mask if gone is None else pc.and_(mask, selection.others(len(mask), gone))
+        else:  # the predicate is not evaluated for unwanted rows
             places = np.delete(np.arange(first.num_rows), gone) if inside is None else inside
             found = self._truth(first.take(pa.array(places)), predicate)
-            mask = pc.invert(others(first.num_rows, places[np.asarray(found)]))
+            mask = pc.invert(selection.others(first.num_rows, places[np.asarray(found)]))
         if not mask.true_count:
             return first.slice(0, 0)
         if rest:
@@ -222,20 +219,20 @@ class ChunkedReader:
         return looked_up(first if mask.true_count == len(mask) else first.filter(mask))
 
     def _truth(self, batch: pa.RecordBatch, predicate: Bound) -> Any:
-        """For which rows the predicate is true; of one dictionary it is asked about each value once."""
+        """Return for which rows the predicate is true; a single dictionary column is evaluated once per value."""
         column = batch.columns[0]
         if batch.num_columns > 1 or not pa.types.is_dictionary(column.type) or predicate.fallible:
             return truth(looked_up(batch), predicate, self.schema)
         values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
         known = truth(pa.RecordBatch.from_arrays([values], batch.schema.names), predicate, self.schema)
         references = np.asarray(pc.fill_null(column.indices, len(values) - 1))
-        return as_mask(np.asarray(known)[references])
+        return selection.as_mask(np.asarray(known)[references])
 
     def _count(self, index: int) -> int:
         return self._firsts[index + 1] - self._firsts[index]
 
     def _are_close(self, positions: Any) -> bool:
-        """Whether so few chunks hold them that to ask which of these survive takes longer than to look at them."""
+        """Return whether the positions span so few chunks that reading them is faster than pruning them."""
         return len(positions) == 0 or self._chunk_of(int(positions[-1])) - self._chunk_of(int(positions[0])) < _CLOSE
 
     def _chunk_of(self, position: int) -> int:
@@ -244,7 +241,7 @@ class ChunkedReader:
     def _selected(
         self, positions: Any, survivors: Any = None, rows: tuple[int, int] | None = None, without: Any = None
     ) -> Iterator[Selected]:
-        """Each chunk that survives and holds wanted rows."""
+        """Yield each chunk that survives and holds wanted rows."""
         if positions is None:
             first, end = (0, self.row_count) if rows is None else rows
             first, end = (bisect_left(self._firsts, row, hi=len(self._firsts) - 1) for row in (first, end))
@@ -277,7 +274,7 @@ class ChunkedReader:
 
 
 def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of stored types with the values in the place of references to them."""
+    """Return a batch of stored types with dictionaries replaced by their values."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
@@ -292,5 +289,5 @@ def _concatenated(parts: list[tuple[pa.RecordBatch, bool]]) -> tuple[pa.RecordBa
 
 
 def _is_plain(type: Any, stored: Any) -> bool:
-    """Whether Arrow gives the Python value of a stored value as it is."""
+    """Return whether Arrow gives the Python value of a stored value unchanged."""
     return not pa.types.is_nested(type) and mapped_leaves(type, without_view) == stored and in_python(stored) is None

@@ -1,13 +1,13 @@
 """Arrow IPC blocks: small ones that wait for compaction, and the data and delta files of clustered tables.
 
-Record batches of equal length (at most `BATCH_ROWS` rows, fewer if rows are large; the last may be shorter).  The
-length is in the schema metadata, so a row is found without reading other batches.  Nothing is compressed: of a local
-file a batch is looked at where it lies in the memory map, once its bytes have been verified; what is given away is a
-copy, so no result changes with a file.  Files with compressed buffers, which were written before, are read as well.
+Record batches have equal length (at most `BATCH_ROWS` rows, fewer if rows are large; the last may be shorter). The
+length is in the schema metadata, so a row is found without reading other batches. Nothing is compressed: a batch of a
+local file is read in place in the memory map, once its bytes have been verified, and results are copies, so they do not
+depend on the file. Files with compressed buffers, written by earlier versions, can be read as well.
 
-Each batch has its column statistics in front of it, as custom metadata of its message.  A file of several batches ends
-with one that has no rows and in front of which are the row count and the statistics of all others: they are read at
-once, and without the chunks of the file that hold the batches.  Files without statistics are read as well.
+Each batch is preceded by its column statistics, as custom metadata of its message. A file of several batches ends with
+an empty one whose metadata holds the row count and the statistics of all others: they are read at once, without the
+chunks of the file that hold the batches. Files without statistics can be read as well.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ STATISTICS = b"indexlake.statistics"
 
 _BATCH_ROWS = "indexlake.batch_rows"
 _PLAIN = "indexlake.small"
-"""Says that buffers are not compressed."""
+"""Marks files whose buffers are not compressed."""
 _ALL_ROWS = b"indexlake.row_count"
 _ALL_STATISTICS = b"indexlake.batch_statistics"
 _COLUMN_SETS = 16
 _HELD = 1_024
-"""Batches of a mapped file of which it is remembered where their values are."""
+"""For how many batches of a mapped file the places of their values are remembered."""
 
 _UNREADABLE = (pa.ArrowException, OSError)
 _LENGTH = struct.Struct("<I")
-_FOOTER_END = struct.Struct("<I6s")  # how long the footer is, and the mark at the end of a file
+_FOOTER_END = struct.Struct("<I6s")  # the length of the footer, and the mark at the end of a file
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
@@ -81,12 +81,12 @@ def open_reader(file: InputFile, schema: pa.Schema) -> ChunkedReader:
 
 
 def ipc_type(type: Any) -> Any:
-    """The Arrow type in which values of `type` are written: dictionaries and views as their values."""
+    """Return the Arrow type in which values of `type` are written: dictionaries and views as their values."""
     return mapped_leaves(type, in_files)
 
 
 def _batch_rows(first: list[pa.RecordBatch]) -> int:
-    """How many rows a record batch of this file gets, judged by the first rows."""
+    """Return how many rows a record batch of this file gets, judged by the first rows."""
     rows = sum(batch.num_rows for batch in first)
     size = sum(int(batch.nbytes) for batch in first)
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1))) if rows else BATCH_ROWS
@@ -116,11 +116,11 @@ class _Batches:
         self._count = 0
         self._has_statistics = False
         self._bounds: dict[tuple[str, str], Bounds] = {}
-        self._reader: Any = None  # of a mapped file; it reads what has been verified
+        self._reader: Any = None  # of a mapped file; it reads verified bytes
         self._messages: list[ipc_rows.Message] = []  # of its batches
-        self._layouts: dict[int, ipc_rows.Layout] = {}  # of those that rows were taken from
-        self._reads: dict[tuple[str, ...], list[ipc_rows.Read | None]] = {}  # how to take them, by columns
-        self._arrays: dict[tuple[int, str], pa.Array] = {}  # of what only Arrow can take
+        self._layouts: dict[int, ipc_rows.Layout] = {}  # of batches from which rows were taken
+        self._reads: dict[tuple[str, ...], list[ipc_rows.Read | None]] = {}  # how to take values, by columns
+        self._arrays: dict[tuple[int, str], pa.Array] = {}  # columns that only Arrow can read
         self._idle: dict[tuple[str, ...], list[tuple[Any, bool]]] = {}  # by columns; each serves one thread at a time
         self._lock = threading.Lock()
 
@@ -198,7 +198,7 @@ class _Batches:
         return found
 
     def _open_map(self) -> Any:
-        """A reader of the file's memory map, which verifies nothing: its footer and last batch are verified here."""
+        """Open a reader of the memory map, which verifies nothing; the footer and last batch are verified here."""
         if self._file.map is None:
             return None
         length, _ = _FOOTER_END.unpack(self._file.read_at(self._file.size() - _FOOTER_END.size, _FOOTER_END.size))
@@ -213,7 +213,7 @@ class _Batches:
         return reader
 
     def _message(self, index: int) -> memoryview:
-        """The bytes of a batch of a mapped file, verified."""
+        """Return the bytes of a batch of a mapped file, verified."""
         begin, head, body = self._messages[index]
         return self._file.read_at(begin, head + body)
 
@@ -224,7 +224,7 @@ class _Batches:
             raise self._unreadable(error) from None
 
     def _read(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        """Columns of a batch that does not lie in a memory map."""
+        """Read columns of a batch of a file that is not mapped."""
         idle = self._idle.get(tuple(columns))
         if idle is None:
             idle = _bounded(self._idle, _COLUMN_SETS)[tuple(columns)] = []
@@ -240,8 +240,8 @@ class _Batches:
         return batch if in_order else batch.select(columns)
 
     def _open(self, columns: list[str]) -> Any:
-        """A reader of some columns; it keeps state of its own, so threads do not share one."""
-        # All columns of a batch come in one read; a selection is read buffer by buffer.
+        """Open a reader of some columns; it has state of its own, so threads do not share one."""
+        # All columns of a batch are read at once; a selection is read buffer by buffer.
         some = [] if len(columns) == len(self._names) else sorted(map(self._names.index, columns))
         options = pa.ipc.IpcReadOptions(included_fields=some, use_threads=False)
         return pa.ipc.open_file(pa.PythonFile(self._file.duplicate(), mode="r"), options=options)
@@ -261,13 +261,13 @@ class _Batches:
 
 
 def _bounded(held: dict[Any, Any], most: int) -> dict[Any, Any]:
-    """The dictionary, emptied when it is full."""
+    """Return the dictionary, emptied first if it is full."""
     if len(held) >= most:
         held.clear()
     return held
 
 
 def _last(reader: Any) -> tuple[pa.RecordBatch, Any]:
-    """The last batch, and its metadata if that is about all batches."""
+    """Return the last batch, and its metadata if that describes all batches."""
     batch, metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
     return batch, metadata if metadata is not None and _ALL_ROWS in metadata else None

@@ -1,7 +1,7 @@
-"""One row of a record batch, taken from its message where it lies in the memory map.
+"""One row of a record batch, read directly from its message in the memory map.
 
-For Arrow, decoding a batch and wrapping its columns costs more than looking up a few values: a message says where its
-buffers are, and those of numbers and text are simple.  Values of other types are left to Arrow.
+Having Arrow decode a batch and wrap its columns costs more than looking up a few values: a message says where its
+buffers are, and those of numbers and text are simple. Values of other types are left to Arrow.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 Layout = list[int]
-"""Where each buffer of a message begins in the file; -1: it is empty."""
+"""The offset in the file of each buffer of a message; -1: it is empty."""
 
 Read = Callable[[memoryview, Layout, int], Any]
-"""The value of one column, by the map of the file, the layout of a message, and the row in it."""
+"""Reads the value of one column: (map of the file, layout of a message, row in it) → value."""
 
 _NUMBERS = {
     pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q", pa.uint8(): "<B", pa.uint16(): "<H",
@@ -24,21 +24,21 @@ _NUMBERS = {
 }  # fmt: skip
 _OFFSETS = {pa.string(): "<2i", pa.binary(): "<2i", pa.large_string(): "<2q", pa.large_binary(): "<2q"}
 _INT, _SHORT, _LENGTH = struct.Struct("<i"), struct.Struct("<H"), struct.Struct("<I")
-_MESSAGE = struct.Struct("<qi4xq")  # where it begins, and the lengths of its head and body
-_BUFFER = struct.Struct("<qq")  # where it begins in the body, and its length
+_MESSAGE = struct.Struct("<qi4xq")  # its offset, and the lengths of its head and body
+_BUFFER = struct.Struct("<qq")  # its offset in the body, and its length
 _PREFIX = 8  # bytes in front of the flatbuffer of a message
 
 Message = tuple[int, int, int]
-"""Where it begins in the file, and the lengths of its head and body."""
+"""Its offset in the file, and the lengths of its head and body."""
 
 
 def messages(footer: memoryview) -> list[Message]:
-    """Those of all record batches, by the footer of the file."""
+    """Return the messages of all record batches, from the footer of the file."""
     return list(_MESSAGE.iter_unpack(_structs(footer, _root(footer), 3, _MESSAGE.size)))
 
 
 def layout(message: memoryview, begin: int, head: int) -> Layout:
-    """Of a message of a record batch, which begins there in the file and has a head of so many bytes."""
+    """Return the layout of a record batch's message, given its offset in the file and the length of its head."""
     flat = message[_PREFIX:head]
     batch = _field(flat, _root(flat), 2)
     batch += _LENGTH.unpack_from(flat, batch)[0]
@@ -47,7 +47,7 @@ def layout(message: memoryview, begin: int, head: int) -> Layout:
 
 
 def reads(schema: pa.Schema, columns: Sequence[str]) -> list[Read | None]:
-    """How to read each of the columns; None: it is Arrow's business."""
+    """Return how to read each of the columns; None: Arrow has to."""
     firsts, count = {}, 0
     for field in schema:
         firsts[field.name] = count
@@ -101,7 +101,7 @@ def _text(form: struct.Struct, first: int, decode: bool) -> Read:
 
 
 def _buffers(type: Any) -> int:
-    """How many buffers a column has in a message."""
+    """Return how many buffers a column has in a message."""
     if isinstance(type, pa.BaseExtensionType):
         return _buffers(type.storage_type)
     if pa.types.is_null(type):
@@ -118,13 +118,13 @@ def _root(flat: memoryview) -> int:
 
 
 def _field(flat: memoryview, table: int, number: int) -> int:
-    """Where a field of a table of a flatbuffer is."""
+    """Return the offset of a field of a flatbuffer table."""
     fields = table - _INT.unpack_from(flat, table)[0]
     return int(table + _SHORT.unpack_from(flat, fields + 4 + 2 * number)[0])
 
 
 def _structs(flat: memoryview, table: int, number: int, size: int) -> memoryview:
-    """The structs of so many bytes that a field of a table lists."""
+    """Return the structs of ``size`` bytes that a field of a flatbuffer table lists."""
     vector = _field(flat, table, number)
     vector += _LENGTH.unpack_from(flat, vector)[0]
     start = vector + _LENGTH.size

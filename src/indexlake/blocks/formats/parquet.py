@@ -1,7 +1,7 @@
 """Parquet blocks: the cold tier, which every engine reads.
 
-zstd, row groups of at most 64 Ki rows, statistics and page index, no INT96.  A few types that Parquet would
-change or refuse are written as integers or as another width, and restored from the table's schema when read.
+zstd, row groups of at most 64 Ki rows, statistics and page index, no INT96. A few types that Parquet would change or
+refuse are written as integers or with another width, and restored from the table's schema when read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 DICTIONARY_BYTES = 128 << 10
-"""A row group whose values need a larger dictionary has hardly any repeated ones: it would be larger with it, and Spark
-would take a fifth longer to read it."""
+"""The largest dictionary of a row group's column. Values that need a larger one hardly repeat: the file would grow, and
+Spark would take a fifth longer to read it."""
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
@@ -61,12 +61,12 @@ def open_reader(file: InputFile, schema: pa.Schema) -> ChunkedReader:
 
 
 def parquet_type(type: Any) -> Any:
-    """The Arrow type in which values of `type` are written to a Parquet file and come back unchanged."""
+    """Return the Arrow type in which values of `type` are written to a Parquet file and come back unchanged."""
     return mapped_leaves(type, _parquet_leaf, _is_optional)
 
 
 def _is_optional(field: Any) -> bool:
-    """What is written as such: pyarrow cannot read a required list of fixed size that lies below a null."""
+    """Return whether a field is written as optional: pyarrow cannot read a required fixed-size list below a null."""
     return bool(field.nullable or pa.types.is_fixed_size_list(field.type))
 
 
@@ -121,10 +121,10 @@ class _RowGroups:
         return batches[0] if referring else looked_up(batches[0])
 
     def _references(self, index: int, columns: list[str]) -> list[str]:
-        """Those text columns of which a row group holds few values and references to them.
+        """Return those text columns of which a row group holds few values, and references to them.
 
-        Arrow looks up one reference after the other in half the time in which it decodes such a column itself, but
-        takes three times as long where values have replaced the references.
+        Arrow resolves the references one by one in half the time that it takes to decode such a column itself, but
+        takes three times as long for columns stored without references.
         """
         group = self._metadata.row_group(index)
         found = []
@@ -155,7 +155,8 @@ class _RowGroups:
         return survivors
 
     def _one_value(self, name: str) -> Any:
-        """Row groups with min = max.  Arrow takes that for all their values, but NaN is in neither."""
+        """Return which row groups have min = max. Arrow assumes that all values are equal then, but NaN is in
+        neither."""
         return np.array([self._is_one_value(name, group) for group in range(self._metadata.num_row_groups)], bool)
 
     def _is_one_value(self, name: str, group: int) -> bool:
@@ -168,11 +169,11 @@ class _RowGroups:
         return True
 
     def _prunable(self, name: str) -> bool:
-        """Whether the statistics in the file are of the column's own values, not of an encoding."""
+        """Return whether the statistics in the file are of the column's own values, not of an encoding."""
         return bool(self._schema.field(name).type == self.stored.field(name).type)
 
     def _fragment(self) -> Any:
-        """The file as a dataset has it, with its statistics parsed once."""
+        """Return the file as a dataset fragment, with its statistics parsed once."""
         if self._dataset is None:
             import pyarrow.dataset as ds
 

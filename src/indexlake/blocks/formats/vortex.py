@@ -1,8 +1,8 @@
-"""Vortex blocks: the warm tier.  Point reads in tens of microseconds, scans at memory speed.
+"""Vortex blocks: the warm tier. Point reads in tens of microseconds, scans at memory speed.
 
-Vortex has no integrity check and may return wrong rows or abort on a damaged file, so it reads through
-`InputFile`, which verifies each chunk before it is handed over.  Of a local file it gets slices of a memory
-map, without copies.  An error raised there reaches us as text only: it is kept and raised again here.
+Vortex has no integrity check and may return wrong rows or abort on a damaged file, so it reads through `InputFile`,
+which verifies each chunk before handing it over. For a local file it gets slices of a memory map, without copies. An
+error raised there reaches us as text only, so it is kept and raised again here.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 _PREPARED_SCANS = 16
 _SOME_ROWS = 1024
-"""Up to so many rows are read without a scan, and compared with a predicate then: it takes Vortex longer."""
+"""Up to this many rows are read without a scan, and then compared with a predicate: Vortex takes longer to do that."""
 _FEW_ROWS = 24
-"""Up to so many rows of a part are read one by one: each takes 1 to 5 µs, to take them together 30 to 200 µs a part,
-both by the columns."""
+"""Up to this many rows of a part are read one by one. Depending on the columns, each takes 1 to 5 µs, and taking them
+together 30 to 200 µs a part."""
 _DICTIONARY = "vortex.dict"
 _TOO_LARGE = "does not fit in i32"
-"""What Vortex says of text that takes more than 2 GiB in one batch."""
+"""Vortex's message for text that takes more than 2 GiB in one batch."""
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
@@ -65,7 +65,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
             vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic in Vortex is no Exception
+        except BaseException as error:  # a panic in Vortex is not an Exception
             if rows.error is not None:
                 raise rows.error from None
             raise failure("write", out.path, RuntimeError(str(error))) from None
@@ -88,6 +88,7 @@ class VortexReader:
         self._scans: dict[tuple[str, ...], RowScan] = {}
         self._is_dictionary: dict[str, bool] = {}
         self._known_ids: tuple[Positions, Any] | None = None
+        self._last_scan: tuple[Any, Any] = None, None
         self._lock = threading.Lock()
         self._is_spoiled = False
         self._file = self._opened()
@@ -115,10 +116,9 @@ class VortexReader:
     ) -> Iterator[pa.RecordBatch]:
         self._check(positions)
         self._check(without)
+        first, end = 0, self.row_count
         if rows is not None and positions is None:
-            positions = np.arange(rows[0], min(rows[1], self.row_count), dtype=np.uint64)
-            if without is not None:
-                positions, without = np.setdiff1d(positions, without, assume_unique=True), None
+            first, end = min(rows[0], end), min(rows[1], end)
         if positions is not None and len(positions) == self.row_count:
             positions = None
         if positions is not None and not dictionaries and self._are_few(positions):
@@ -132,53 +132,50 @@ class VortexReader:
                 return
         logical = pa.schema([self.schema.field(name) for name in columns])
         many = positions is None or len(positions) > _SOME_ROWS
-        known = without is None or ROW_ID in self.schema.names  # rows that match have lost their positions
+        known = without is None or ROW_ID in self.schema.names  # filtered rows have lost their positions
         pushed = predicate.vortex() if predicate is not None and many and known else None
         expression, exact = pushed if pushed is not None else (None, False)
         recheck = None if exact else predicate
         fetched = with_columns_of(columns, recheck, self.schema)
         if not fetched:
             if expression is None:
-                count = self.row_count if positions is None else len(positions)
-                yield from _counted(count - (0 if without is None else len(without)), batch_rows)
+                count = end - first if positions is None else len(positions)
+                gone = 0 if without is None else int(np.diff(np.searchsorted(without, [first, end]))[0])
+                yield from _counted(count - gone, batch_rows)
                 return
             fetched = [self.schema.names[0]]
-        if positions is not None and len(positions) == 0:
+        if first == end or (positions is not None and len(positions) == 0):
             return
-        if without is not None and expression is not None and ROW_ID not in fetched:
-            fetched.append(ROW_ID)
-        batches = self._batches(fetched, positions, expression, batch_rows, dictionaries)
-        if without is not None:
-            batches = self._left(batches, without, by_id=expression is not None)
+        if without is not None and expression is not None:
+            fetched = list(dict.fromkeys([*fetched, ROW_ID]))
+        here = None if rows is None or positions is not None else (first, end)
+        batches = self._batches(
+            fetched, positions, expression, batch_rows, dictionaries, here, without if expression is None else None
+        )
+        if without is not None and expression is not None:
+            batches = self._left(batches, without)
         for batch in batches:
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
                 yield from decoded_batches(batch, _with_dictionaries(logical, batch, dictionaries))
 
-    def _left(self, batches: Iterator[pa.RecordBatch], without: Positions, *, by_id: bool) -> Iterator[pa.RecordBatch]:
-        """Batches of all rows without those at some positions; ``by_id``: of some rows, with their ids."""
-        start = 0
-        ids = self._ids_at(without) if by_id else None
+    def _left(self, batches: Iterator[pa.RecordBatch], without: Positions) -> Iterator[pa.RecordBatch]:
+        """Yield batches of rows with their ids, without the rows at some positions."""
+        ids = self._ids_at(without)
         for batch in batches:
-            gone: Any
-            if ids is not None:
-                found = batch.column(ROW_ID).to_numpy()
-                gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
-            else:
-                first, end = np.searchsorted(without, [start, start + batch.num_rows])
-                gone = without[first:end] - np.uint64(start)
-                start += batch.num_rows
+            found = batch.column(ROW_ID).to_numpy()
+            gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
             yield from selection.without(batch, gone)
 
     def _ids_at(self, positions: Positions) -> Any:
-        """The row ids at some positions, sorted; kept, since the next read does without the same rows, if not more."""
+        """Return the sorted row ids at some positions; remembered, since the next read often excludes the same ones."""
         if self._known_ids is None or not np.array_equal(self._known_ids[0], positions):
             self._known_ids = positions, np.sort(self.take(positions, [ROW_ID]).column(0).to_numpy())
         return self._known_ids[1]
 
     def _are_few(self, positions: Positions) -> bool:
-        """Whether to read rows one by one costs less than to take those of each part together."""
+        """Return whether reading rows one by one costs less than taking those of each part together."""
         count = len(positions)
         if count <= _FEW_ROWS or count > _FEW_ROWS * len(self._ranges):
             return 0 < count <= _FEW_ROWS
@@ -220,15 +217,17 @@ class VortexReader:
         expression: Any,
         batch_rows: int,
         dictionaries: Collection[str] = (),
+        here: tuple[int, int] | None = None,
+        without: Positions | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of stored types, with fewer rows where rows are large, and more so where they turn out larger."""
+        """Yield batches of stored types, with fewer rows if rows are large, and fewer still if they turn out larger."""
         given = 0
         rows = max(1, min(batch_rows, batch_size.BATCH_BYTES * self.row_count // max(1, self._input.size())))
         while True:
             again = given
             try:
-                for batch in self._scanned(columns, positions, expression, rows, dictionaries):
-                    seen = min(again, batch.num_rows)  # of the rows that were given before the scan had to begin anew
+                for batch in self._scanned(columns, positions, expression, rows, dictionaries, here, without):
+                    seen = min(again, batch.num_rows)  # rows already yielded before the scan had to start again
                     again -= seen
                     for part in cut(batch.slice(seen)) if seen < batch.num_rows else ():
                         given += part.num_rows
@@ -246,7 +245,11 @@ class VortexReader:
         expression: Any,
         batch_rows: int,
         dictionaries: Collection[str],
+        here: tuple[int, int] | None,
+        without: Positions | None,
     ) -> Iterator[pa.RecordBatch]:
+        """Rows decoded by Vortex in threads of its own; those of a range of rows, and those without some, by this
+        thread, which takes less time of the processor."""
         import vortex
 
         if positions is not None and expression is None and len(positions) <= min(_SOME_ROWS, batch_rows):
@@ -255,13 +258,16 @@ class VortexReader:
         stored = pa.schema([self._stored.field(name) for name in columns])
         with self._guarded():
             indices = None if positions is None else vortex.array(pa.array(positions))
-            asked = {"expr": expression, "indices": indices, "batch_size": batch_rows}
-            if dictionaries:
-                arrays = self._usable().scan(columns, **asked)
+            options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
+            if here is not None:
+                arrays = self._range_scan(columns, expression, batch_rows).execute(row_range=here)
+            elif dictionaries or without is not None:
+                arrays = self._usable().scan(columns, **options)
             else:
-                reader = self._usable().to_arrow(columns, **asked, schema=stored)
-        if dictionaries:
-            yield from self._column_by_column(arrays, stored, dictionaries)
+                arrays = None
+                reader = self._usable().to_arrow(columns, **options, schema=stored)
+        if arrays is not None:
+            yield from self._decoded(arrays, stored, dictionaries, 0 if here is None else here[0], without)
             return
         while True:
             with self._guarded():
@@ -270,27 +276,57 @@ class VortexReader:
                 return
             yield batch
 
+    def _range_scan(self, columns: list[str], expression: Any, batch_rows: int) -> Any:
+        """The prepared scan that was used last, since threads that read other rows of the block ask for the same:
+        what it has found out about the file it has found out for all of them."""
+        file = self._usable()
+        key = file, tuple(columns), None if expression is None else expression.serialize(), batch_rows
+        known, scan = self._last_scan
+        if known != key:
+            scan = file.to_repeated_scan(columns, expr=expression, batch_size=batch_rows)
+            self._last_scan = key, scan
+        return scan
+
     def _begins_as_dictionary(self, column: str) -> bool:
         with self._guarded():
             first = next(self._usable().scan([column], limit=1), None)
             return first is not None and first.field(column).id == _DICTIONARY
 
-    def _column_by_column(
-        self, arrays: Any, stored: pa.Schema, dictionaries: Collection[str]
+    def _decoded(
+        self,
+        arrays: Any,
+        stored: pa.Schema,
+        dictionaries: Collection[str],
+        start: int,
+        without: Positions | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Each column decoded by itself, so that its encoding can be seen: dictionaries that are asked for stay."""
+        """Decode Vortex arrays of the rows from ``start`` on, column by column, so that each encoding can be seen:
+        requested dictionaries are kept, and rows are left out before or after decoding, whichever is cheaper."""
+        import vortex
+
         while True:
             with self._guarded():
                 rows = next(arrays, None)
                 if rows is None:
                     return
+                gone = () if without is None else selection.within(without, start, start + len(rows))
+                start += len(rows)
+                mask = None if selection.are_few(gone, len(rows)) else selection.others(len(rows), gone)
+                early = None if mask is None else vortex.array(mask)
                 columns = []
                 for field in stored:
                     held = rows.field(field.name)
-                    type = TEXT if field.name in dictionaries and held.id == _DICTIONARY else field.type
-                    columns.append(held.to_arrow_array(arrow_type=type, combine_chunks=True))
+                    refers = held.id == _DICTIONARY
+                    stays = refers and field.name in dictionaries
+                    type = TEXT if stays else field.type
+                    late = stays or not (refers or pa.types.is_primitive(type))
+                    if early is not None and not late:
+                        held = held.filter(early)
+                    column = held.to_arrow_array(arrow_type=type, combine_chunks=True)
+                    columns.append(selection.keep(column, mask) if mask is not None and late else column)
             fields = [field.with_type(column.type) for field, column in zip(stored, columns, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+            batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+            yield from selection.without(batch, gone) if mask is None else (batch,)
 
     def _check(self, positions: Any) -> None:
         if positions is not None and len(positions) and int(positions[-1]) >= self.row_count:
@@ -300,7 +336,7 @@ class VortexReader:
         return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")
 
     def _scan(self, columns: Sequence[str]) -> RowScan:
-        """The prepared scan for a few rows of these columns."""
+        """Return the prepared scan for a few rows of these columns."""
         key = tuple(columns)
         file = self._usable()
         scan = self._scans.get(key)
@@ -323,7 +359,7 @@ class VortexReader:
             return file
 
     def _usable(self) -> Any:
-        """The open file; reopened after a failed read, since Vortex tries only once for what it shares."""
+        """Return the open file, reopened after a failed read, since Vortex tries only once to read what it shares."""
         if self._is_spoiled:
             with self._lock:
                 if self._is_spoiled:
@@ -337,7 +373,7 @@ class VortexReader:
         """Raise what our own reader raised, or say that verified bytes could not be decoded."""
         try:
             yield
-        except BaseException as error:  # a panic in Vortex is no Exception
+        except BaseException as error:  # a panic in Vortex is not an Exception
             raise self._explained(error) from None
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -355,7 +391,7 @@ class VortexReader:
 
 
 class _Bytes:
-    """The file as Vortex asks for it, from its own threads; keeps the errors that it would turn into text."""
+    """The file as Vortex reads it, from its own threads; keeps the errors that it would turn into text."""
 
     def __init__(self, file: InputFile) -> None:
         self._file = file
@@ -396,7 +432,7 @@ class _CountedBatches:
 
 
 def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without slices of nested arrays: Vortex looks for the fields of a struct inside them elsewhere."""
+    """Return the batch without slices of nested arrays, in which Vortex reads struct fields at the wrong place."""
     columns = [pa.concat_arrays([column]) if _is_nested_slice(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -406,13 +442,13 @@ def _is_nested_slice(array: Any) -> bool:
 
 
 def _counted(row_count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches without columns."""
+    """Yield batches without columns."""
     for start in range(0, row_count, batch_rows):
         yield record_batch([], pa.schema([]), min(batch_rows, row_count - start))
 
 
 def _with_dictionaries(logical: pa.Schema, batch: pa.RecordBatch, dictionaries: Collection[str]) -> pa.Schema:
-    """The schema to give a batch: columns that came as dictionaries stay so."""
+    """Return the schema for a batch in which columns read as dictionaries stay so."""
     for place, field in enumerate(logical):
         if field.name in dictionaries and batch.schema.field(field.name).type == TEXT:
             logical = logical.set(place, field.with_type(TEXT))
@@ -420,11 +456,11 @@ def _with_dictionaries(logical: pa.Schema, batch: pa.RecordBatch, dictionaries: 
 
 
 def _written_type(type: Any) -> Any:
-    """What to hand to a writer: text as views, which is what Vortex makes of it, and takes longer to make."""
+    """Return the type to hand to the writer: text as views, which Vortex would otherwise create itself, more slowly."""
     found = vortex_type(type)
     return pa.string_view() if pa.types.is_string(found) else found
 
 
 def _returned_type(type: Any) -> Any:
-    """What to ask a scan for: strings and not the views Vortex has, which pyarrow cannot select rows of."""
+    """Return the type to request from a scan: strings, not Vortex's views, from which pyarrow cannot select rows."""
     return mapped_leaves(vortex_type(type), without_view)

@@ -1,8 +1,8 @@
-"""A few rows of a Vortex file at a time.
+"""Reading a few rows of a Vortex file.
 
-To read one row, Vortex reads the part of the file that the row is in: a split, or of a local file several, since each
-scan has its fixed cost.  Parts are kept as they are, compressed, and give further rows in a tenth of the time.  Of a
-local file they are slices of its memory map.
+To read one row, Vortex reads the part of the file that the row is in: a split, or several of a local file, since each
+scan has a fixed cost. Parts are kept as they are, compressed, and give further rows in a tenth of the time. For a local
+file they are slices of its memory map.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PART_BYTES = 4 << 20
 
 
 class RowScan:
-    """Some columns, prepared for reading few rows.  ``stored`` are their types in the file, ``logical`` those of users.
+    """Some columns, prepared for reading few rows; ``stored`` are their types in the file, ``logical`` users' types.
 
-    ``ranges``: from which row to which each part goes.  ``explained`` makes of an error the one to raise.
+    ``ranges`` are the rows of each part; ``explained`` converts an error to the one to raise.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class RowScan:
         self._type = pa.struct(list(logical))
         self._scalars = all(_has_scalars(field.type) for field in logical)
         self._exact = bool(logical.names) and all(is_exact(field.type) for field in logical)
-        # Times are integers in the file, as they are in the catalog, and UUIDs bytes.
+        # Times are integers in the file, as in the catalog, and UUIDs are bytes.
         self._times = [
             (field.name, codec_for(field.type).decode_one)
             for field in logical
@@ -68,7 +68,7 @@ class RowScan:
         return row
 
     def exact_rows(self, positions: Sequence[int]) -> list[dict[str, Any]] | None:
-        """Some rows; None: Python values of these columns might not be exactly what is there."""
+        """Return some rows, or None if Python values of these columns might not be exact."""
         if not self._exact:
             return None
         rows = self._scalar_rows(positions)
@@ -81,7 +81,7 @@ class RowScan:
         return pa.RecordBatch.from_struct_array(pa.array(rows, self._type))
 
     def batches(self, positions: Any) -> Iterator[pa.RecordBatch]:
-        """The rows at some ascending positions, with the types of the file; those of several parts in one batch."""
+        """Yield the rows at ascending positions, with the types of the file; one batch may span several parts."""
         held: list[pa.RecordBatch] = []
         size = 0
         for batch in self._by_part(positions):
@@ -105,7 +105,7 @@ class RowScan:
             try:
                 found = self._part(number).take(vortex.array(pa.array(places)))
                 rows = found.to_arrow_array(arrow_type=self._stored, combine_chunks=True)
-            except BaseException as error:  # a panic in Vortex is no Exception
+            except BaseException as error:  # a panic in Vortex is not an Exception
                 raise self._explained(error) from None
             yield pa.RecordBatch.from_struct_array(rows)
 
@@ -130,7 +130,7 @@ class RowScan:
 
 
 def part_ranges(file: Any, size: int, *, mapped: bool) -> list[tuple[int, int]]:
-    """The parts of a file of so many bytes: its splits, of a mapped one as many together as are not large."""
+    """Return the parts of a file of ``size`` bytes: its splits, joined in a mapped file as long as they are small."""
     most_rows = _PART_BYTES * len(file) // max(1, size) if mapped else 0
     ranges: list[tuple[int, int]] = []
     for start, end in file.splits():
@@ -142,7 +142,7 @@ def part_ranges(file: Any, size: int, *, mapped: bool) -> list[tuple[int, int]]:
 
 
 def _has_scalars(type: Any) -> bool:
-    """Whether a single value of this type read by Vortex is the Python value Arrow gives, or its integer."""
+    """Return whether a single value read by Vortex is the Python value Arrow gives, or its integer."""
     return not pa.types.is_nested(type) or (
         not pa.types.is_map(type)
         and all(
@@ -157,5 +157,5 @@ def _has_scalars(type: Any) -> bool:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Vortex gives names of struct fields as it would print them: quotes and some other characters escaped."""
+    """Return whether Vortex leaves the name of a struct field as it is; it escapes quotes and some other characters."""
     return name.isascii() and name.isprintable() and '"' not in name and "\\" not in name

@@ -1,4 +1,4 @@
-"""The functions of expressions, by name and synonym.  To add one, add a row to the module of its kind."""
+"""The functions of expressions, by name and synonym.  To add one, add a row to the module of its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that choose among their arguments.  They are said as `case`: what is not chosen is not computed."""
+"""Functions that choose among their arguments.  They become `case`, so that what is not chosen is not computed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a function of expressions is: a row of a table.
+"""What defines a function of expressions: a row of a table.
 
-A function is an Arrow kernel proven equal to DuckDB's, or DuckDB itself over the batch.  A kernel that covers only
-some arguments (a constant pattern, dates of the usual years) raises `NotCovered` for the others.
+A function is an Arrow kernel proven equal to DuckDB's, or DuckDB itself over the batch.  A kernel that covers only some
+arguments (a constant pattern, dates of ordinary years) raises `NotCovered` for the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Signature = overloads.Signature
 Kernel = Callable[[list[Any], tree.Call], Any]
 Row = Callable[..., Any]
-# From the types of the arguments and, where they are literals, their values.
+# Takes the types of the arguments and, for literals, their values.
 Resolve = Callable[[tuple[SqlType, ...], tuple[Any, ...]], Signature | None]
 
 
@@ -31,9 +31,10 @@ Resolve = Callable[[tuple[SqlType, ...], tuple[Any, ...]], Signature | None]
 class Function:
     """One function.
 
-    `takes` and `gives` say in words what the arguments and the result are.  The types follow from `signatures` or
-    from `resolve`.  `kernel` evaluates Arrow arrays and scalars, `row` makes the same of Python values (called with
-    the bound call once, when the expression is compiled).  `expand` says the call by other nodes where it can.
+    `takes` and `gives` describe the arguments and the result in words.  The types follow from `signatures` or from
+    `resolve`.  `kernel` evaluates Arrow arrays and scalars; `row` returns a function of Python values with the same
+    result (it is called with the bound call once, when the expression is compiled).  `expand` expresses the call
+    through other nodes if possible.
     """
 
     name: str
@@ -45,19 +46,19 @@ class Function:
     kernel: Kernel | None = None
     row: Callable[[tree.Call], Row] | None = None
     expand: Callable[[Builder, list[tree.Node]], tree.Node | None] | None = None
-    strict: bool = True  # null for a null argument
+    strict: bool = True  # null if an argument is null
     synonyms: tuple[str, ...] = ()
-    sql: str | None = None  # how DuckDB is asked, where it is not `name(arguments)`
+    sql: str | None = None  # SQL for DuckDB, if it is not `name(arguments)`
 
     def arities(self) -> tuple[int, int | None]:
-        """The least and the greatest number of arguments."""
+        """Return the least and the greatest number of arguments."""
         if self.arity is not None:
             return self.arity
         lengths = [len(signature[0]) for signature in self.signatures]
         return min(lengths), max(lengths)
 
     def choose(self, operands: tuple[SqlType, ...], literals: tuple[Any, ...]) -> Signature | None:
-        """The types that the arguments are converted to, and the type of the result."""
+        """Return the types to which the arguments are converted, and the type of the result."""
         if self.resolve is not None:
             return self.resolve(operands, literals)
         chosen = overloads.choose(list(self.signatures), operands)
@@ -72,24 +73,24 @@ class Function:
         return types, types[0] if chosen[1] == overloads.DECIMAL else chosen[1]
 
     def accepts(self, place: int, type: SqlType, arguments: int) -> bool:
-        """Whether an argument of that type can stand at that place; for the text of errors."""
+        """Return whether an argument may have that type at that place; used for error messages."""
         fitting = [types for types, _ in self.signatures if len(types) == arguments]
         return not fitting or any(implicit_cost(type, types[place]) is not None for types in fitting)
 
     def template(self, arguments: int) -> str:
-        """The call as DuckDB reads it, with a place for each argument."""
+        """Return the call in DuckDB's SQL, with a placeholder for each argument."""
         if self.sql is not None:
             return self.sql
         return f"{self.name}({', '.join(f'{{{place}}}' for place in range(arguments))})"
 
 
 def same_for_all(function: Row) -> Callable[[tree.Call], Row]:
-    """A row function that is the same for all types."""
+    """Make a row function that is the same for all types."""
     return lambda call: function
 
 
 def constant(value: Any) -> Any:
-    """The Python value of an argument that is the same for all rows; `NotCovered` if it is not."""
+    """Return the Python value of an argument that is the same for all rows; raises `NotCovered` if it is not."""
     if not isinstance(value, pa.Scalar):
         raise NotCovered
     return value.as_py()

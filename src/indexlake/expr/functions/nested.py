@@ -31,7 +31,7 @@ from indexlake.expr.sqltype import (
 )
 
 LISTS = ("list", "array")
-_SIMPLE = INTEGERS | {"varchar", "bool", "date", "blob"}  # Python compares them as SQL does
+_SIMPLE = INTEGERS | {"varchar", "bool", "date", "blob"}  # types that Python compares as SQL does
 Types = tuple[SqlType, ...]
 Literals = tuple[Any, ...]
 
@@ -199,7 +199,7 @@ def _struct_field(builder: Builder, arguments: list[tree.Node]) -> tree.Node:
     return builder.field(arguments[0], name.value)
 
 
-def _together_types(operands: Types, literals: Literals) -> Signature | None:
+def _concat_types(operands: Types, literals: Literals) -> Signature | None:
     found = combine_all(operands)
     element = None if found is None else element_of(found)
     return None if element is None else ((list_of(normal(element)),) * len(operands), list_of(normal(element)))
@@ -270,7 +270,7 @@ FUNCTIONS = (
         expand=_empty_list, kernel=_list_value, strict=False, synonyms=("list_pack",),
     ),
     Function(
-        "list_concat", "lists", "one list of all elements; nulls are left out; also `a || b`", resolve=_together_types,
+        "list_concat", "lists", "one list of all elements; nulls are left out; also `a || b`", resolve=_concat_types,
         arity=(1, None), strict=False, synonyms=("list_cat", "array_concat", "array_cat"),
     ),
     Function(

@@ -1,4 +1,4 @@
-"""Functions of numbers.  What has no value in the range of the type is an error, as in DuckDB."""
+"""Functions of numbers.  If the result is out of the range of its type, that is an error, as in DuckDB."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def _whole(kernel: Any) -> Any:
         if call.type.kind == "decimal":
             if call.type.width >= 38:
                 raise NotCovered
-            value = value.cast(pa.decimal128(value.type.precision + 1, value.type.scale))  # ceil() may need a digit
+            # Rounding up may need another digit.
+            value = value.cast(pa.decimal128(value.type.precision + 1, value.type.scale))
         return kernel(value).cast(to_arrow(call.type))
 
     return rounded
@@ -162,7 +163,7 @@ def _whole_row(function: Callable[[float], float]) -> Callable[[tree.Call], Row]
 
 
 def _domain(values: Any, below: float, equal: bool, problem: str) -> None:
-    """Refuse numbers under (or at) a bound; NaN passes."""
+    """Raise an error for numbers below (or equal to) a bound; NaN passes."""
     test = pc.less_equal if equal else pc.less
     if pc.any(test(values, pa.scalar(below))).as_py():
         raise ExpressionError(problem)
@@ -241,7 +242,7 @@ def _extreme(op: str) -> Any:
         for value in values[1:]:
             better = pc.or_kleene(pc.is_null(result), compare(op, value, result, call.type))
             result = pc.if_else(pc.fill_null(better, False), value, result)
-        # Among several FLOATs, DuckDB takes -0.0 for 0.0.
+        # With several FLOAT arguments, DuckDB returns 0.0 instead of -0.0.
         return pc.add(result, pa.scalar(0.0, pa.float32())) if _several_floats(call) else result
 
     return choose_each

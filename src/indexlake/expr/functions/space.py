@@ -1,7 +1,7 @@
 """Functions of geometries, which are WKB in BLOB columns.  Planar: distances are in the units of the coordinates.
 
-Shapely computes them; DuckDB has no such functions without an extension.  Nothing meets an empty geometry, and it has
-no distance.
+Shapely computes them; DuckDB has no such functions without an extension.  Nothing intersects an empty geometry, and
+distances to it are null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from indexlake.expr.functions.function import Function, Kernel
 from indexlake.expr.sqltype import BLOB, BOOL, DOUBLE, VARCHAR, to_arrow
 
 MEETING = frozenset({"st_intersects", "st_within", "st_contains", "st_dwithin"})
-"""True only where the boxes of both geometries meet, or of st_dwithin() are within the distance."""
+"""True only if the boxes of both geometries meet or, for st_dwithin(), are within the distance."""
 
 
 @contextmanager
@@ -36,18 +36,17 @@ def _computing(name: str) -> Iterator[Any]:
 
 
 def _geometry(value: Any) -> Any:
-    """A geometry, or an array of them."""
     return geometries.geometry(value.as_py()) if isinstance(value, pa.Scalar) else geometries.parsed(value)
 
 
 def _nulls(values: list[Any]) -> Any:
-    """Where one of the arguments is null."""
+    """Return a mask of rows in which an argument is null."""
     missing = [value.is_null().to_numpy(zero_copy_only=False) for value in values if not isinstance(value, pa.Scalar)]
     return reduce(np.logical_or, missing)
 
 
 def _compute(make: Callable[..., Any]) -> Kernel:
-    """A kernel of two geometries and perhaps a number, given shapely and them; NaN is null."""
+    """Return a kernel of two geometries and possibly a number, computed by ``make`` with shapely; NaN becomes null."""
 
     def kernel(values: list[Any], call: tree.Call) -> Any:
         with _computing(call.name) as shapely:
@@ -71,7 +70,7 @@ def _is_one(value: Any) -> bool:
     return not isinstance(value, np.ndarray)
 
 
-# What is prepared, the one geometry that is compared with many, has to stand first.
+# The prepared geometry, that is, the single one that is compared with many, has to come first.
 
 
 def _intersects(shapely: Any, a: Any, b: Any) -> Any:
@@ -106,7 +105,7 @@ def _from_text(values: list[Any], call: tree.Call) -> Any:
     try:
         made = shapely.from_wkt(texts, on_invalid="ignore")
     except NotImplementedError:
-        raise ExpressionError("st_geomfromtext() reads no curves") from None
+        raise ExpressionError("st_geomfromtext() does not support curves") from None
     wrong = shapely.is_missing(made) & ~_nulls(values)
     if wrong.any():
         raise ExpressionError(f"'{texts[wrong][0]}' is not a geometry in WKT, such as 'POINT(3 4)'")
@@ -159,7 +158,7 @@ FUNCTIONS = (
 
 
 def over_columns(name: str, columns: Sequence[pa.Array]) -> pa.Array:
-    """One of the functions over whole columns, of types that convert to its own."""
+    """Apply one of the functions to whole columns, of types that convert to its own."""
     (function,) = (each for each in FUNCTIONS if each.name == name)
     ((types, result),) = function.signatures
     assert function.kernel is not None

@@ -1,4 +1,4 @@
-"""Functions of text.  Positions and lengths count characters (code points), beginning with 1."""
+"""Functions of text.  Positions and lengths count characters (code points), starting with 1."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _replace(values: list[Any], call: tree.Call) -> Any:
 
 
 def _ascii_only(function: Any) -> Any:
-    """Python's case mapping is not DuckDB's beyond ASCII."""
+    """Restrict a case mapping to ASCII: beyond that, Python's differs from DuckDB's."""
 
     def mapped(text: str) -> str:
         if not text.isascii():
@@ -66,7 +66,7 @@ def _substring(values: list[Any], call: tree.Call) -> Any:
 
 
 def _substring_row(text: str, offset: int, length: int = _LIMIT) -> str:
-    """A negative position counts from the end, position 0 is before the first; a negative length goes backwards."""
+    """Take a part: a position below 0 counts from the end, 0 precedes the first; a negative length goes back."""
     if abs(offset) > _LIMIT or abs(length) > _LIMIT:
         raise NotCovered
     start = offset - 1 if offset > 0 else len(text) + offset if offset < 0 else -1
@@ -123,7 +123,7 @@ def _rpad(text: str, count: int, pad: str) -> str:
 
 def _reverse(text: str) -> str:
     if not text.isascii():
-        raise NotCovered  # whole graphemes are reversed
+        raise NotCovered  # DuckDB reverses whole graphemes
     return text[::-1]
 
 

@@ -1,6 +1,6 @@
-"""Functions of dates, timestamps and intervals.  Timestamps with a time zone are seen in UTC.
+"""Functions of dates, timestamps and intervals.  Timestamps with a time zone are interpreted in UTC.
 
-Parts and truncation are done by Arrow for the years 1 to 9999 and by DuckDB beyond them.
+Parts and truncation are computed by Arrow for the years 1 to 9999 and by DuckDB for others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999
 
 
 def _ordinary(values: Any) -> Any:
-    """The values, if all are of the years that every library agrees on."""
+    """Return the values if all are in years on which every library agrees; else raise `NotCovered`."""
     counts = values.cast(pa.int32()).cast(pa.int64()) if values.type == pa.date32() else values.cast(pa.int64())
     unit = 1 if values.type == pa.date32() else intervals.DAY
     ends = pc.min_max(counts).as_py()
@@ -157,7 +157,7 @@ _PART_WORDS = {
 
 
 def _date_part(builder: Builder, arguments: list[tree.Node]) -> tree.Node:
-    """`date_part('year', d)` is `year(d)`."""
+    """Turn `date_part('year', d)` into `year(d)`."""
     part = arguments[0]
     if not isinstance(part, Leaf) or part.parameter is not None or not isinstance(part.value, str):
         builder.fail("the part of date_part() is written as text: date_part('year', …)")
@@ -185,7 +185,7 @@ _BELOW: dict[str, Any] = {
     unit: dict(islice(_SMALLEST.items(), count))
     for count, unit in enumerate(("second", "minute", "hour", "day", "month", "year"), 1)
 }
-"""What the parts below a unit are at its beginning."""
+"""The values of the smaller parts at the beginning of each unit."""
 
 
 def _date_trunc_row(call: tree.Call) -> Row:

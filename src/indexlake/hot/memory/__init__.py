@@ -1,1 +1,1 @@
-"""The ``memory`` hot store: row pages and trees in the memory of the one process that owns the lake, and a redo log."""
+"""The ``memory`` hot store: pages of rows and trees in the memory of the lake's one owner process, and a redo log."""

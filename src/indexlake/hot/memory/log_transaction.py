@@ -1,7 +1,6 @@
-"""What a commit of the log has instead of a catalog transaction: it collects what the commit does.
+"""The stand-in for a catalog transaction in a commit of the redo log: it collects what the commit does.
 
-It answers nothing that only the catalog knows: asking raises ``CatalogNeeded``, and the commit is retried as a commit
-of the catalog.
+It cannot answer questions about the catalog: asking raises ``CatalogNeeded``, and the commit is retried in the catalog.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from indexlake.hot.memory.record import Change
 
 
 class CatalogNeeded(Exception):
-    """Only a commit of the catalog can do this."""
+    """Raised when a commit of the redo log needs a catalog transaction after all."""
 
 
 class LogTransaction:
-    """Stands where code expects a ``Transaction``."""
+    """Takes the place of a ``Transaction`` in a commit of the redo log."""
 
     def __init__(self) -> None:
         self.changes: dict[int, Change] = {}
 
     def change(self, table_id: int) -> Change:
-        """What the commit in progress does to a table."""
+        """Return the record of what the commit in progress does to a table."""
         found = self.changes.get(table_id)
         if found is None:
             found = self.changes[table_id] = Change()

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where the redo log goes, and how durable a commit is when it returns.  ``folder`` None: there is no log.
+    """Where the redo log goes (``folder`` None: there is no log), and how durable a commit is when it returns.
 
-    ``beside``: the folder is a part of the catalog's own one.  ``take_over``: whoever owned the lake is gone for good.
+    ``beside``: the folder lies in the catalog's own folder. ``take_over``: the previous owner is gone for good.
     """
 
     folder: str | None
@@ -36,7 +36,7 @@ class LogPlace:
 def open_memory(
     catalog: Catalog, spill: Spill, place: LogPlace, lock: FolderLock | None = None
 ) -> tuple[MemoryStore, OwnedCatalog, Recovery]:
-    """``lock`` is that of the folder, if the caller has it."""
+    """Become the owner of the lake, and recover its rows from the log; ``lock`` is the folder's if already held."""
     store = MemoryStore(catalog, spill)
     if place.folder is None:
         with catalog.transaction() as tx:
@@ -58,7 +58,7 @@ def open_memory(
 
 
 def _leave(catalog: Catalog, epoch: int) -> None:
-    """Say that the lake was closed.  The lock tells it too, to those who open the same folder."""
+    """Record that the lake was closed. Those who open the same folder also learn it from the lock."""
     with suppress(CatalogError), catalog.transaction() as tx:
         log_records.leave(tx, epoch)
         tx.commit()

@@ -1,7 +1,7 @@
 """The catalog of a lake whose newest commits are in its owner's log.
 
-Before anyone reads or writes it, it is told of all commits in the log; a writer also holds the sequencer, and must
-still own the lake.
+Before anyone reads or writes the catalog, it is told of all commits in the log. A writer also holds the sequencer and
+must still own the lake.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OwnedCatalog:
-    """Stands where code expects a ``Catalog``."""
+    """Wraps a ``Catalog`` so that it is brought up to date before each use."""
 
     def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
         self.inner = catalog
@@ -64,7 +64,7 @@ class OwnedCatalog:
             return _Read(self.inner.read(), store)
 
     def tell(self) -> None:
-        """Let the catalog know of every commit."""
+        """Tell the catalog of every commit it does not know yet."""
         store = self.store
         if store.untold and store.lost is None:
             with store.turn, _Transaction(self.inner, store, only_tell=True) as tx:
@@ -75,7 +75,7 @@ class OwnedCatalog:
 
 
 class _Read:
-    """A read transaction.  While it is open, versions stay that move to blocks after it began."""
+    """A read transaction. While it is open, versions that move to blocks after it began stay in memory."""
 
     def __init__(self, inner: ReadTransaction, store: MemoryStore) -> None:
         self._inner = inner
@@ -84,7 +84,7 @@ class _Read:
         self._readers.add(self)
         self.rows, self.row, self.query = inner.rows, inner.row, inner.query
         try:
-            log_records.read_epoch(inner)  # a database may begin with the first statement
+            log_records.read_epoch(inner)  # some databases begin the transaction only with the first statement
         except BaseException:
             self.close()
             raise
@@ -106,14 +106,14 @@ class _Read:
 
 
 class _Transaction:
-    """The critical section of the catalog and the turn of the sequencer, together."""
+    """A catalog transaction that also holds the sequencer's turn."""
 
     def __init__(self, catalog: Catalog, store: MemoryStore, *, only_tell: bool = False) -> None:
         self._catalog = catalog
         self._store = store
         store.turn.acquire()
         try:
-            if not only_tell:  # which a poisoned log does not hinder: what was acknowledged is in it
+            if not only_tell:  # a poisoned log does not prevent telling: what was acknowledged is in it
                 store.check()
             self._inner = catalog.transaction()
             try:
@@ -127,6 +127,7 @@ class _Transaction:
             store.turn.release()
             raise
         inner = self._inner
+        self.catalog = inner.catalog
         self.rows, self.rows_again, self.row, self.query = inner.rows, inner.rows_again, inner.row, inner.query
         self.execute, self.send, self.execute_many = inner.execute, inner.send, inner.execute_many
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
@@ -142,16 +143,16 @@ class _Transaction:
             self._store.told(newest)
         except CommitUnknown as error:
             if newest[0] == self._known or not self._has_happened(newest, error):
-                raise  # whoever began a transaction without a number must know how to go on
+                raise  # the caller has no commit number to look up, so it has to handle this itself
             self._store.told(newest)
         except BaseException as error:
-            is_interrupt = not isinstance(error, Exception)  # it may have come after the commit
+            is_interrupt = not isinstance(error, Exception)  # the interrupt may have come after the commit
             if is_interrupt and self._has_happened(newest, error):
                 self._store.told(newest)
             raise
 
     def _has_happened(self, newest: tuple[int, int], error: BaseException) -> bool:
-        """No number is given out before it is known whether the last one was taken."""
+        """Find out whether a commit with an unknown outcome has happened, before another number is given out."""
         try:
             self._inner.__exit__(None, None, None)
             with self._catalog.transaction() as tx:

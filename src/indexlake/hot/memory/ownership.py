@@ -1,13 +1,13 @@
-"""Who owns a lake whose newest rows are in memory: a lock of the kernel on the folder of its log, and a lease.
+"""Who owns a lake whose newest rows are in memory: a kernel lock on the folder of its log, and a lease in the catalog.
 
-The lock goes with the process, so a lake whose owner was killed is free at once.  It proves something only to those who
-open the same folder: each has an identity, which a copy does not share, and the lease in the catalog says whose it is.
-Whoever comes with another folder is refused unless the owner has closed the lake, or is on this machine and gone; or is
-told to ``take_over``.
+The lock ends with the process, so a lake whose owner was killed is free at once. It protects only against processes
+that open the same folder. Each folder therefore has an identity, which a copy does not share, and the lease records the
+owner's folder. A process with another folder is refused unless the owner has closed the lake, or ran on this machine
+and is gone, or the caller says ``take_over``.
 
-An owner reads its lease once a second before it acknowledges a commit.  Where the lock may prove nothing, because the
-former owner was on another machine, the next one therefore waits, after it has raised the epoch, before it reads the
-log: by then the former owner has acknowledged what is there, and will acknowledge nothing more.
+An owner rereads its lease at least once a second before it acknowledges a commit. If the former owner was on another
+machine, the lock may prove nothing. The new owner then raises the epoch and waits before it reads the log: by that time
+the former owner has written everything it acknowledged, and will acknowledge nothing more.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 LOCK = "owner.lock"
 CHECK_SECONDS = 1.0
-"""So long an owner acknowledges commits without having read its lease."""
+"""How long an owner acknowledges commits without reading its lease again."""
 
 BESIDE = "beside the catalog"
-"""The place of a folder that anyone who opens the catalog's own folder finds."""
+"""The recorded place of a log folder that lies in the catalog's own folder, where everyone finds it."""
 
 _locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 
 
 class FolderLock:
-    """The lock of a log's folder, held by this process until it is released or ends."""
+    """The lock on a log's folder, held by this process until it is released or the process ends."""
 
     def __init__(self, folder: str, *, beside: bool) -> None:
-        """Raises ``BlockingIOError`` when another one holds it."""
+        """Take the lock; raise ``BlockingIOError`` if another process holds it."""
         self.folder = folder
         path = os.path.join(folder, LOCK)
         try:
@@ -59,15 +59,15 @@ class FolderLock:
         _locks.add(self)
 
     def _identity(self) -> str:
-        """A name that a copy of the folder does not share: it holds the number of the file itself."""
-        said = os.pread(self._file, 200, 0).decode(errors="replace")
+        """Return the folder's identity, with the lock file's inode number, so that a copy gets another one."""
+        identity = os.pread(self._file, 200, 0).decode(errors="replace")
         number = str(os.fstat(self._file).st_ino)
-        if not said.endswith(f" {number}"):
-            said = f"{uuid.uuid4()} {number}"
+        if not identity.endswith(f" {number}"):
+            identity = f"{uuid.uuid4()} {number}"
             os.ftruncate(self._file, 0)
-            os.pwrite(self._file, said.encode(), 0)
+            os.pwrite(self._file, identity.encode(), 0)
             os.fsync(self._file)
-        return said
+        return identity
 
     def release(self) -> None:
         if self._file >= 0:
@@ -77,7 +77,7 @@ class FolderLock:
 
 
 def _forked() -> None:
-    """A child lets go of its parent's locks: they end with the parent, however long the child lives."""
+    """Release the parent's locks in a forked child, which would otherwise keep them after the parent ends."""
     for lock in list(_locks):
         lock.release()
 
@@ -101,9 +101,9 @@ def lock_folder(catalog: Catalog, folder: str, *, beside: bool) -> FolderLock:
 def become_owner(
     tx: Transaction, lock: FolderLock | None, bound: int, *, take_over: bool, above: int = 0
 ) -> tuple[int, float]:
-    """Raise the epoch, unless another process may own the lake.  Returns it, and the wait before reading the log.
+    """Raise the epoch unless another process may own the lake; return it and how long to wait before reading the log.
 
-    ``bound`` is the lake's bound if it never had a log; the epoch is above that of files that lie there.
+    ``bound`` becomes the lake's bound if it never had a log. ``above`` is the highest epoch of the files in the folder.
     """
     known, host = log_records.read_owner(tx), socket.gethostname()
     wait = 0.0
@@ -120,7 +120,7 @@ def become_owner(
 
 
 def _check_files(tx: Transaction, known: LogOwner, folder: str) -> None:
-    """Another folder than that of the last owner must have its files."""
+    """Check that a folder other than the last owner's has all the files of the log."""
     for segment in log_records.read_segments(tx):
         name = segment_name(segment.epoch, segment.number)
         if not os.path.exists(os.path.join(folder, name)):
@@ -133,7 +133,7 @@ def _check_files(tx: Transaction, known: LogOwner, folder: str) -> None:
 
 
 def _is_gone(owner: LogOwner, host: str) -> bool:
-    """Whether an owner on this machine has let go of its folder."""
+    """Return whether an owner that ran on this machine no longer holds the lock of its folder."""
     if owner.host != host or not os.path.exists(os.path.join(owner.folder, LOCK)):
         return False
     try:

@@ -1,8 +1,8 @@
-"""Row pages: a fixed number of row versions, column by column.
+"""Pages of row versions, stored by column, with a fixed number of rows.
 
-A version is written once and never changed: an update adds another version and ends the one before.  So readers need
-no latch, and which versions a snapshot shows is one comparison of three columns of numbers.  A version that began in a
-commit that is not visible yet, or was undone, is shown by no snapshot.
+A version is written once and never changed: an update adds another version and ends the previous one. So readers need
+no latch, and comparing three columns of numbers tells which versions a snapshot shows. Versions of a commit that is not
+visible yet, or was undone, are shown by no snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BITS = 12
 PAGE_ROWS = 1 << BITS
 SLOT = PAGE_ROWS - 1
 LIVE = 1 << 62
-"""The end of a version that no commit has superseded, and where a version has moved that no block holds."""
+"""The end of a version that no commit has superseded, and the ``moved`` of one that is in no block."""
 
 _ZEROS = bytes(8 * PAGE_ROWS)
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 class Page:
     """Versions with the same columns, in the order in which they were written.
 
-    ``number << BITS | slot`` names a version for good; numbers are not given twice.
+    ``number << BITS | slot`` identifies a version permanently; page numbers are never reused.
     """
 
     __slots__ = (
@@ -45,18 +45,18 @@ class Page:
         self.columns = columns
         self.place = {name: n for n, name in enumerate(columns)}
         self.count = 0
-        self.bytes = 0  # about what it takes, trees included
+        self.bytes = 0  # approximate memory used, trees included
         self.row_ids = array("q", _ZEROS)
         self.begins = array("q", _ZEROS)
         self.ends = array("q", _ZEROS)
-        self.moved = array("q", _ZEROS)  # the commit since which a block holds the version
-        self.previous = array("q", _ZEROS)  # the version of the same row before, -1: none here
+        self.moved = array("q", _ZEROS)  # the commit from which on a block holds the version
+        self.previous = array("q", _ZEROS)  # the previous version of the same row; -1: none in memory
         self.values: list[list[Any]] = [[] for _ in columns]
-        self._arrow: dict[str, Any] = {}  # what was asked for of a full page, which does not change
-        self._begins, self._ends, self._moved = map(_numbers, (self.begins, self.ends, self.moved))
+        self._arrow: dict[str, Any] = {}  # decoded columns of a full page, which no longer changes
+        self._begins, self._ends, self._moved = map(_as_numpy, (self.begins, self.ends, self.moved))
 
     def add(self, row_id: int, begin: int, values: Any, previous: int) -> int:
-        """The slot of a new version."""
+        """Add a version and return its slot."""
         slot = self.count
         self.row_ids[slot] = row_id
         self.begins[slot] = begin
@@ -70,7 +70,7 @@ class Page:
     def add_many(
         self, row_ids: list[int], begins: list[int], ends: list[int], previous: list[int], values: list[list[Any]]
     ) -> None:
-        """Versions for which there is room; ``values`` by column."""
+        """Add versions, for which the page must have room; ``values`` are given by column."""
         slots = slice(self.count, self.count + len(row_ids))
         for numbers, new in (
             (self.row_ids, row_ids),
@@ -85,25 +85,25 @@ class Page:
         self.count = slots.stop
 
     def cut(self) -> None:
-        """Forget the values of a version that was not added to the end."""
+        """Remove values left by a version whose insertion was interrupted."""
         for column in self.values:
             del column[self.count :]
 
     def void(self, slot: int) -> None:
-        """The version was undone: no reader ever sees it."""
+        """Hide an undone version from every reader for good."""
         self.begins[slot] = LIVE
         self.ends[slot] = self.moved[slot] = 0
 
     # -- many versions at once
 
     def visible(self, snapshot: int, at: int) -> Mask:
-        """Those that a snapshot shows and that no block of a state as of ``at`` holds."""
+        """Return a mask of the versions that a snapshot shows and that no block of a state as of ``at`` holds."""
         n = self.count
         mask: Mask = (self._begins[:n] <= snapshot) & (self._ends[:n] > snapshot) & (self._moved[:n] > at)
         return mask
 
     def here(self, at: int) -> Mask:
-        """Those that no block of a state as of ``at`` holds, superseded or not."""
+        """Return a mask of the versions that no block of a state as of ``at`` holds, superseded or not."""
         n = self.count
         return (self._moved[:n] > at) & (self._begins[:n] < LIVE)
 
@@ -113,20 +113,20 @@ class Page:
         return mask
 
     def numbers(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(row ids, begins, ends) of the first ``count`` versions."""
-        return _numbers(self.row_ids)[:count], self._begins[:count], self._ends[:count]
+        """Return (row ids, begins, ends) of the first ``count`` versions."""
+        return _as_numpy(self.row_ids)[:count], self._begins[:count], self._ends[:count]
 
     def moved_numbers(self) -> npt.NDArray[np.int64]:
-        """To be changed in place."""
+        """Return the ``moved`` column as an array that may be changed in place."""
         return self._moved
 
     def is_gone(self, before: int, horizon: int) -> bool:
-        """Whether nobody who reads a state as of ``before`` or later, or a retained snapshot, asks for any of it."""
+        """Return whether no reader of a state as of ``before`` or later, or of a retained snapshot, needs this page."""
         n = self.count
         return bool(((self._moved[:n] <= before) | (self._ends[:n] <= horizon)).all())
 
     def column(self, name: str, mask: Mask | None) -> list[Any]:
-        """The values of a column, of the versions that a mask over the first of them keeps; nulls where it has none."""
+        """Return a column's values for the masked versions (the page's first ones), or nulls if it lacks the column."""
         place = self.place.get(name)
         count = self.count if mask is None else len(mask)
         if place is None:
@@ -137,7 +137,7 @@ class Page:
         return list(compress(held, mask.tolist()))
 
     def array(self, name: str, codec: Codec, mask: Mask) -> Any:
-        """The same decoded, as Arrow has them; of a full page they are decoded once."""
+        """Return a column's values for the masked versions as an Arrow array; a full page is decoded only once."""
         if len(mask) < PAGE_ROWS:
             return codec.decode(self.column(name, mask))
         found = self._arrow.get(name)
@@ -146,20 +146,20 @@ class Page:
         return found if mask.all() else take(found, pa.array(np.flatnonzero(mask)))
 
     def row(self, slot: int, columns: tuple[str, ...]) -> list[Any]:
-        """The values of one version in some columns."""
+        """Return the values of one version in some columns."""
         if columns == self.columns:
             return [column[slot] for column in self.values]
         place, values = self.place, self.values
         return [values[place[name]][slot] if name in place else None for name in columns]
 
 
-def masked(pages: Iterable[Page], of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
-    """Pages with the versions that a method of theirs keeps, where there are any."""
+def masked(pages: Iterable[Page], method: str, *args: int) -> Iterator[tuple[Page, Mask]]:
+    """Yield each page with the mask that a method of ``Page`` returns, unless the mask is empty."""
     for page in pages:
-        mask = getattr(page, of)(*of_what)
+        mask = getattr(page, method)(*args)
         if mask.any():
             yield page, mask
 
 
-def _numbers(of: array[int]) -> npt.NDArray[np.int64]:
-    return np.frombuffer(of, np.int64)
+def _as_numpy(numbers: array[int]) -> npt.NDArray[np.int64]:
+    return np.frombuffer(numbers, np.int64)

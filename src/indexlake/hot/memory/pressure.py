@@ -1,8 +1,8 @@
-"""What limits the memory of a hot store: checkpoints start in time, and writers wait for them if they must.
+"""Limit the memory of a hot store: start checkpoints in time, and make writers wait for them if necessary.
 
-Above half of the limit, a checkpoint is requested; above three quarters, each commit of rows waits a little, and then
-more and more; at the limit it waits until a checkpoint has freed memory.  Checkpoints themselves never wait here.
-Rows are also checkpointed once they have been in memory for a while, and when the redo log has grown long.
+Above half of the limit, a checkpoint is requested. Above three quarters, each commit of rows is delayed, longer and
+longer as memory fills; at the limit it waits until a checkpoint has freed memory. Checkpoints themselves never wait
+here. Rows are also checkpointed once they have been in memory for a while, and when the redo log has grown long.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LONGEST_DELAY = 0.05
 """Seconds that a commit waits just below the limit."""
 
 LOOK_EVERY = 16
-"""So many commits pass between two looks while there is room."""
+"""While there is room, memory is checked only once in this many commits."""
 
 PAUSE = 0.01
 OLD_SECONDS = 600.0
-"""Rows that are in memory for longer are due."""
+"""Rows that have been in memory for longer are due for a checkpoint."""
 
 LOG_BYTES = 512 << 20
-"""A log that is longer than this makes all rows due."""
+"""A log longer than this makes all rows due."""
 
 
 class Pressure:
-    """Of one hot store.  ``ask`` asks for a checkpoint in the background, and says whether there is one to come."""
+    """Holds writers back; ``ask`` requests a checkpoint in the background, and returns whether one is coming."""
 
     def __init__(self, store: MemoryStore, limit: int, timeout: float, ask: Callable[[], bool]) -> None:
         self._store = store
@@ -48,12 +48,12 @@ class Pressure:
         self._timeout = timeout
         self._ask = ask
         self._passed = 0
-        self._marks: deque[tuple[float, int]] = deque()  # when a commit was the newest
-        self.since: float | None = None  # when writers began to wait, by the clock of the machine
-        self.failure: str | None = None  # of the last checkpoint
+        self._marks: deque[tuple[float, int]] = deque()  # (time, newest commit at that time)
+        self.since: float | None = None  # wall-clock time since which writers have been waiting
+        self.failure: str | None = None  # the error of the last checkpoint
 
     def admit(self) -> None:
-        """Before a commit that adds rows."""
+        """Delay or refuse a commit that is about to add rows, as memory requires."""
         self._passed += 1
         if self.since is None and self._passed % LOOK_EVERY:
             return
@@ -80,20 +80,20 @@ class Pressure:
             if time.monotonic() > ends:
                 todo = "" if coming else " It was opened with automatic=False: call lake.pipeline().dump()."
                 raise StorageError(
-                    f"Nothing was written: {self.reason()}, and in {self._timeout:g} s no memory was freed.{todo} A "
-                    "larger hot_bytes= makes room."
+                    f"Nothing was written: {self.reason()}, and no memory was freed in {self._timeout:g} s.{todo} Pass "
+                    "a larger hot_bytes= to make room."
                 )
             time.sleep(PAUSE)
 
     def reason(self) -> str:
-        """Why writers wait, or would."""
+        """Return why writers wait, or would wait."""
         failed = f"; the last checkpoint failed: {self.failure}" if self.failure else ""
         return f"the newest rows take {self._store.size:,} bytes of memory, of hot_bytes={self.limit:,}{failed}"
 
     # ------------------------------------------------------------ what is due
 
     def due(self) -> list[int]:
-        """The tables to checkpoint now, those with the most bytes first."""
+        """Return the tables to checkpoint now, those with the most bytes first."""
         tables = sorted(self._store.tables.items(), key=lambda item: -item[1].bytes)
         if self._store.size >= CHECKPOINT_AT * self.limit or self._log_bytes() > LOG_BYTES:
             return [table_id for table_id, of in tables if of.count]
@@ -101,7 +101,7 @@ class Pressure:
         return [i for i, of in tables if of.count and (oldest := of.oldest()) is not None and oldest <= old]
 
     def _old(self) -> int:
-        """The newest commit that is an old one."""
+        """Return the newest commit made more than ``OLD_SECONDS`` ago, or -1."""
         moment, found = time.monotonic(), -1
         self._marks.append((moment, self._store.visible))
         while self._marks and self._marks[0][0] <= moment - OLD_SECONDS:

@@ -1,4 +1,4 @@
-"""Commits as the redo log holds them.
+"""The format of commits in the redo log.
 
 A file begins with a header and goes on with records, each of them
 
@@ -6,13 +6,17 @@ A file begins with a header and goes on with records, each of them
     8 bytes   xxh3-64 of it, little-endian
     …         a MessagePack array
 
+and may end with zeros, over which the next records are written. Zeros are not a valid record, because their digest is
+wrong. In the open file they mark the end of the records, unless a later record knew more commits to be durable; within
+the length of a sealed file, which the catalog knows, they are damage.
+
 The header is ``["indexlake redo", 1, lake id, incarnation, epoch, number of the file, newest commit of the log before
 it]``.  A record is ``[number, committed at, operation, summary, commit token, user token, result, durable, tables]``;
 ``durable`` is the newest commit of the log that was known to be durable when the record was written.  Each table is
 ``[table id, closed, deleted, field ids, row ids, columns]``: ``closed`` are the row ids of versions that end with the
-commit, as an array or, where they are many, as a 64-bit roaring bitmap; ``deleted`` are the positions of those that lie
+commit, as an array or, if there are many, as a 64-bit roaring bitmap; ``deleted`` are the positions of those that lie
 in blocks, as pairs of a data file id and a roaring bitmap; the columns hold the encoded values of the new versions.
-Fields go by id, so that it does not matter what becomes of the table's columns later.
+Fields are identified by id, so later changes to the table's columns do not matter.
 """
 
 from __future__ import annotations
@@ -35,10 +39,10 @@ MAGIC = "indexlake redo"
 MOST_BYTES = (1 << 32) - 1
 _FRAME = struct.Struct("<IQ")
 _RECORD = re.compile(rb"(?=\x99(?:[\x00-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})\xcf)", re.DOTALL)
-"""How a record begins: an array of nine, an integer, the microseconds of its time."""
+"""Matches the start of a record: an array of nine, an integer, the time in microseconds."""
 _FEW = 64
 _SMALL = 1 << 16
-_packer = msgpack.Packer(buf_size=_SMALL)  # to make one costs more than to pack a row
+_packer = msgpack.Packer(buf_size=_SMALL)  # kept, because creating one costs more than packing a row
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ def pack(commit: Commit, durable: int) -> bytes:
             continue
         if rows:
             ids, values = zip(*rows)  # noqa: B905 (all of them are pairs)
-            columns = list(zip(*values, strict=True))
+            columns = list(zip(*values))  # noqa: B905 (all rows have the same columns)
         if change.deleted:
             deleted = [(file_id, positions.serialize()) for file_id, positions in change.deleted.items()]
         tables.append((table_id, closed, deleted, field_ids(change.columns), ids, columns))
@@ -97,7 +101,7 @@ def framed(content: Any) -> bytes:
     global _packer
     body: bytes = _packer.pack(content)
     if len(body) > _SMALL:
-        _packer = msgpack.Packer(buf_size=_SMALL)  # which has kept a buffer of that size
+        _packer = msgpack.Packer(buf_size=_SMALL)  # the old one has kept a large buffer
         if len(body) > MOST_BYTES:
             raise StorageError(
                 f"A commit of {len(body):,} bytes is too large for the redo log. Write in several transactions, or "
@@ -107,7 +111,7 @@ def framed(content: Any) -> bytes:
 
 
 def parts(data: memoryview, start: int = 0) -> Iterator[tuple[Any, int]]:
-    """(content, where it ends), up to the first that is not whole and right."""
+    """Yield (content, end offset) of each record, up to the first that is incomplete or damaged."""
     unframe, digest_of, unpack, ahead, size = _FRAME.unpack_from, xxh3_64_intdigest, msgpack.unpackb, 12, len(data)
     while start + ahead <= size:
         length, digest = unframe(data, start)
@@ -120,7 +124,7 @@ def parts(data: memoryview, start: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def commit_of(content: Any) -> Commit:
-    """A record as the commit that it is of, with what it closed but without its rows."""
+    """Return the commit that a record describes, with the rows it closed but without its new rows."""
     number, at, operation, summary, commit_token, token, result, _, tables = content
     changes = {}
     for table_id, closed, deleted, ids, _, _ in tables:
@@ -135,7 +139,7 @@ def closed_rows(closed: Any) -> BitMap64:
 
 
 def is_evidence(data: memoryview, start: int, last: int) -> bool:
-    """Whether a record, found anywhere after a damaged one, knew that a commit after ``last`` was durable."""
+    """Return whether any record after a damaged one says that a commit after ``last`` was durable."""
     for found in _RECORD.finditer(data, start + _FRAME.size):
         at = found.start()
         length, digest = _FRAME.unpack_from(data, at - _FRAME.size)

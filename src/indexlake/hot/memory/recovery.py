@@ -1,9 +1,9 @@
-"""From a catalog and a redo log to the versions in memory, and to a log that goes on.
+"""Recover the versions in memory from the catalog and the redo log, and continue the log.
 
-The opener raises the epoch before it reads the log, so that a former owner that still writes acknowledges nothing that
-is not read here.  The good records of the open file are copied into a file of this epoch before anything of them is
-shown: they may have been in the page cache only, and a former owner might still append to the old file.  A crash
-anywhere leaves a log that is read again in the same way.
+The opener raises the epoch before it reads the log, so that a former owner that is still writing acknowledges nothing
+that is not read here. The good records of the open file are copied into a file of the new epoch before any of them is
+shown: they may have been in the page cache only, and a former owner might still append to the old file. If recovery
+crashes at any point, the log can be read again in the same way.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ class Recovery:
     commits: int = 0
     """Commits that were replayed."""
     rows: int = 0
-    """Row versions that they brought back."""
+    """Row versions that they restored."""
     cut_off: int = 0
-    """Bytes at the end of the log that were no whole record: of commits that nobody was told of."""
+    """Bytes of incomplete records at the end of the log, from commits that were never acknowledged."""
     last_commit: int = 0
 
     def __str__(self) -> str:
         text = f"epoch {self.epoch}: {counted(self.commits, 'commit')} with {counted(self.rows, 'row')} replayed"
         text += f" from {counted(self.files, 'file')} of the redo log, up to snapshot {self.last_commit}"
-        return text + (f"; {counted(self.cut_off, 'byte')} at its end were no whole record" if self.cut_off else "")
+        return text + (
+            f"; {counted(self.cut_off, 'byte')} at its end were an incomplete record" if self.cut_off else ""
+        )
 
     def _repr_html_(self) -> str:
         facts = {"epoch": self.epoch, "files": self.files, "commits": self.commits, "rows": self.rows}
@@ -63,14 +65,14 @@ class Recovery:
 def recover(
     store: MemoryStore, catalog: Catalog, lock: FolderLock, durability: Durability, *, take_over: bool
 ) -> Recovery:
-    """Take the lake over and bring back what its log holds."""
+    """Become the owner of the lake and restore what its log holds."""
     folder = lock.folder
     with catalog.transaction() as tx:
         known = lake_record(tx)
         assert known is not None
         lake = known.lake_id, known.incarnation
         _check_folder(folder, lake[0])
-        # A catalog that was restored does not know the epochs of the log that lies there.
+        # A restored catalog does not know the epochs of log files written since its backup.
         above = max((found[0] for found in map(numbers_of, os.listdir(folder)) if found), default=0)
         store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over, above=above)
         tx.commit()
@@ -85,7 +87,7 @@ def recover(
         log = _Reading(folder, lake[0], owner, store.layout, replay)
         log.read(log_records.read_segments(r))
     try:
-        store.log = _go_on(store.epoch, catalog, folder, lake, log, durability)
+        store.log = _continue_log(store.epoch, catalog, folder, lake, log, durability)
     except OSError as error:
         raise StorageError(f"The redo log cannot be written in {folder}: {error.strerror}.", path=folder) from None
     store.untold = log.untold
@@ -100,7 +102,7 @@ def recover(
 
 
 def _check_folder(folder: str, lake_id: str) -> None:
-    """Refuse a folder with files of another lake's log: the names of both are the same."""
+    """Refuse a folder with files of another lake's log: both use the same file names."""
     for name in filter(numbers_of, os.listdir(folder)):
         with open(os.path.join(folder, name), "rb") as file:
             head = next(record.parts(memoryview(file.read(1024))), None)
@@ -117,7 +119,7 @@ def _check_folder(folder: str, lake_id: str) -> None:
 
 @dataclass(slots=True)
 class _Reading:
-    """The log from its first listed file to its last good record, replayed on the way."""
+    """The log from its first listed file to its last good record, replayed while it is read."""
 
     folder: str
     lake_id: str
@@ -130,7 +132,7 @@ class _Reading:
     untold: list[Commit] = field(default_factory=list)
     open: Segment | None = None
     before_tail: int = 0
-    tail: bytes = b""  # the good records of the open file, as they are
+    tail: bytes = b""  # the good records of the open file, unparsed
 
     def read(self, listed: list[Segment]) -> None:
         with ProgressBar("replaying the redo log", None) as bar, _no_collection():
@@ -159,23 +161,23 @@ class _Reading:
         head = next(record.parts(data), None)
         wanted = (record.MAGIC, record.FORMAT, self.lake_id, segment.epoch, segment.number)
         if head is None or (*head[0][:3], *head[0][4:6]) != wanted:
-            raise _damaged(path, "does not begin as a file of this lake's log")
+            raise _damaged(path, "does not start like a file of this lake's log")
         start, before = head[1], head[0][6]
         if before > max(self.last, self.owner.bound):
             raise _gap(max(self.last, self.owner.bound) + 1)
         self.last = max(self.last, before)
         end = self._read_records(data, start)
-        if end < len(data):
-            if sealed:
-                raise _damaged(path, f"is damaged after commit {self.last}")
+        if sealed and end < len(data):
+            raise _damaged(path, f"is damaged after commit {self.last}")
+        if rest := content[end:].rstrip(b"\0"):  # zeros were written ahead
             if record.is_evidence(data, end, self.last):
-                raise _damaged(path, f"is damaged after commit {self.last}, and a later record knew more to be durable")
-            self.cut_off = len(data) - end
+                raise _damaged(path, f"is damaged after commit {self.last}, and a later record shows more was durable")
+            self.cut_off = len(rest)
         if not sealed:
             self.open, self.before_tail, self.tail = segment, before, content[start:end]
 
     def _read_records(self, data: memoryview, start: int) -> int:
-        """Where the last good record ends."""
+        """Replay the records of a file, and return where the last good one ends."""
         replay, known = self.replay.record, self.known
         for content, end in record.parts(data, start):
             number, durable = content[0], content[7]
@@ -194,7 +196,7 @@ class _Reading:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """What is read stays, and holds no cycles: Python need not look for garbage in it again and again."""
+    """Disable garbage collection: what is read stays in memory and has no cycles."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -222,10 +224,10 @@ def _gap(number: int) -> CorruptionError:
 # ---------------------------------------------------------------- going on
 
 
-def _go_on(
+def _continue_log(
     epoch: int, catalog: Catalog, folder: str, lake: tuple[str, int], log: _Reading, durability: Durability
 ) -> RedoLog:
-    """Copy the tail into a sealed file of this epoch, and begin the next file."""
+    """Copy the good records of the open file into a sealed file of this epoch, and begin the next file."""
     number, copied = 1, 0
     if log.tail:
         content = record.header(*lake, epoch, number, log.before_tail) + log.tail

@@ -1,7 +1,7 @@
-"""Replay: commits in the order of their numbers, from the redo log and from the catalog, become versions in memory.
+"""Replay commits, from the redo log and from the catalog in the order of their numbers, as versions in memory.
 
-Of each table what is above its bound.  The catalog holds the rows that its own commits have closed, and hot versions
-that they brought; both are woven in between the records of the log.  Versions are collected and added many at a time.
+For each table, only commits above its bound count. The catalog holds the rows that its own commits closed and the hot
+versions that they added; these are merged between the records of the log. Versions are collected and added in batches.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from indexlake.hot.memory.versions import Versions
 
 MOST_COLLECTED = 256
-"""Versions that are added at once: few enough to be in the processor's cache still."""
+"""Versions that are added at once: few enough to stay in the processor's cache."""
 
 
 class Replay:
-    """Into a store that nobody reads yet."""
+    """Replays into a store that nobody reads yet."""
 
     def __init__(self, store: MemoryStore, r: ReadTransaction) -> None:
         self.rows = 0
@@ -45,13 +45,13 @@ class Replay:
         self._next = 0
 
     def record(self, number: int, changes: Iterable[tuple[Any, ...]]) -> None:
-        """Of the log; ``changes`` as the record holds them, by table."""
+        """Replay one record of the log; ``changes`` are its tables as stored in the record."""
         if self._next < len(self._of_catalog):
             self._catalog_before(number)
         replayed = False
         for table_id, closed, _, ids, row_ids, columns in changes:
             table = self._tables.get(table_id)
-            if table is None or number <= table.bound:  # it is gone, or blocks hold this
+            if table is None or number <= table.bound:  # the table is gone, or blocks hold this
                 continue
             if closed is not None:
                 table.close(BitMap64.deserialize(closed) if isinstance(closed, bytes) else closed, number)
@@ -62,7 +62,7 @@ class Replay:
         self.commits += replayed
 
     def _catalog_before(self, number: int) -> None:
-        """Commits of the catalog up to this one.  The catalog was told what records of the log have closed: no harm."""
+        """Replay the catalog's commits up to this number; closing rows that the log has closed as well is harmless."""
         events, before = self._of_catalog, 0
         while self._next < len(events) and (event := events[self._next]).number <= number:
             self._next += 1
@@ -88,7 +88,7 @@ class Replay:
 
 
 class _Table:
-    """The versions of one table, and those that are collected for it: all with the same columns."""
+    """The versions of one table, and a batch waiting to be added, all with the same columns."""
 
     __slots__ = ("_closed", "_collected", "_count", "_ids", "_of", "_placed", "_places", "bound")
 
@@ -98,11 +98,11 @@ class _Table:
         self._clear(())
 
     def _clear(self, ids: tuple[int, ...]) -> None:
-        self._ids = ids  # of the fields
+        self._ids = ids  # field ids
         self._collected: list[tuple[int, Sequence[int], Sequence[Sequence[Any]]]] = []  # number, row ids, values
         self._count = 0
         self._closed: dict[int, int] = {}  # place among the collected versions -> the commit that ended it
-        self._places: dict[int, int] = {}  # row -> place of its newest version, of the first ``_placed`` records
+        self._places: dict[int, int] = {}  # row -> place of its newest version in the first ``_placed`` records
         self._placed = 0
 
     def add(self, ids: tuple[int, ...], row_ids: Sequence[int], number: int, values: Sequence[Sequence[Any]]) -> None:
@@ -113,7 +113,7 @@ class _Table:
         self._count += len(row_ids)
 
     def close(self, row_ids: Iterable[int], number: int) -> None:
-        """End the live versions of rows, where they have one here."""
+        """End the live versions of those rows that have one here."""
         of, places, collected = self._of, self._places, self._collected
         place = self._count - sum([len(ids) for _, ids, _ in collected[self._placed :]])
         for _, ids, _ in collected[self._placed :]:
@@ -148,11 +148,11 @@ class _Table:
 # ---------------------------------------------------------------- what the catalog knows
 
 _ALL, _CLOSED, _ROW = range(3)
-"""What happens first within a commit."""
+"""The order of events within one commit."""
 
 
 class _Event(NamedTuple):
-    """What a commit did to the versions of a table: it ended all, or some, or brought one."""
+    """What a commit did to the versions of a table: ended all, ended some, or added one."""
 
     number: int
     rank: int
@@ -187,7 +187,7 @@ def _events(
 
 
 def _inline_rows(r: ReadTransaction, table: TableRecord) -> Iterator[tuple[int, int, int | None, Any, Any]]:
-    """Versions that the catalog holds and no block does."""
+    """Yield the versions that the catalog holds and no block does."""
     columns = fields.held_columns(r, table.table_id)
     for begin, row_id, end, *values in r.query(select_rows(table.table_id, columns)):
         floor = table.hot_floor if end is None else table.history_floor

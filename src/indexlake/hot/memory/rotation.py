@@ -1,7 +1,7 @@
-"""From one file of the redo log to the next, and the removal of files that are no longer needed.
+"""Continue the redo log in another file, and remove files that are no longer needed.
 
-A file is sealed and the next one listed in one catalog transaction; records only go to a listed file.  A file leaves
-the list when the catalog and its blocks hold every commit in it, and is deleted after that.
+One catalog transaction seals a file and lists the next one; records only go to a listed file. A file is taken off the
+list when the catalog and its blocks hold every commit in it, and is deleted after that.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def rotate(store: MemoryStore) -> None:
-    """Begin the next file.  While that fails, the log goes on in the same one, and the next try comes later.
+    """Begin the next file; on failure continue in the same file and try again later.
 
-    The caller has the turn.
+    The caller holds the sequencer's turn.
     """
     log = store.log
     assert log is not None
@@ -46,7 +46,7 @@ def rotate(store: MemoryStore) -> None:
 
 
 def _end(log: RedoLog, handle: int, size: int, listed: bool | None) -> None:
-    """Go on in the new file, or in the old one."""
+    """Continue in the new file if it was listed, otherwise in the old one."""
     if listed:
         log.switch(handle, size)
         return
@@ -58,9 +58,10 @@ def _end(log: RedoLog, handle: int, size: int, listed: bool | None) -> None:
 
 
 def _list_next(store: MemoryStore, log: RedoLog) -> bool | None:
-    """Seal the open file and list the next; whether that happened.  None: nobody knows, and the store is lost.
+    """Seal the open file and list the next one; return whether that happened.
 
-    What is sealed is durable: the transaction tells the catalog of it first, for which it is synced.
+    None: the outcome is unknown, and the store is marked as lost. The sealed file is durable: the transaction first
+    tells the catalog of its commits, which syncs it.
     """
     try:
         with OwnedCatalog(store.catalog, store).transaction() as tx:
@@ -95,7 +96,7 @@ def _is_listed(store: MemoryStore, log: RedoLog, error: BaseException) -> bool |
 
 
 def trim(store: MemoryStore) -> None:
-    """Let go of the files whose commits are in the catalog whole, of the open one too if all of it is."""
+    """Remove files whose commits are completely in the catalog, replacing the open one too if that applies to it."""
     log = store.log
     if log is None or log.poisoned is not None or store.lost is not None:
         return
@@ -115,7 +116,7 @@ def trim(store: MemoryStore) -> None:
 
 
 def _keep_dropped(store: MemoryStore) -> None:
-    """No dump takes the rows of a dropped table any more; the log need not keep them: the catalog does."""
+    """Write the rows of dropped tables to the catalog, so that the log need not keep them: no dump will."""
     with store.catalog.read() as r:
         dropped = [t for t in definitions.list_dropped_tables(r) if store.has_alone(t.table_id)]
     if dropped:
@@ -129,19 +130,19 @@ def _keep_dropped(store: MemoryStore) -> None:
 
 
 def sweep(catalog: Catalog, folder: str, open_file: tuple[int, int]) -> None:
-    """Delete log files that are no longer listed, but none that is about to be listed."""
+    """Delete log files that are no longer listed, except those about to be listed."""
     with catalog.read() as r:
         listed = {(s.epoch, s.number) for s in log_records.read_segments(r)}
     for name in os.listdir(folder):
         found = numbers_of(name)
         if found is not None and found not in listed and found < open_file:
-            with suppress(OSError):  # another thread does the same, or the next sweep
+            with suppress(OSError):  # another thread or the next sweep deletes it
                 faults.step("log.truncate")
                 os.unlink(os.path.join(folder, name))
 
 
 def numbers_of(name: str) -> tuple[int, int] | None:
-    """(epoch, number) of a file of the log, by its name."""
+    """Return (epoch, number) of a log file by its name, or None for any other file."""
     parts = name.split(".")
     if len(parts) == 4 and (parts[0], parts[3]) == ("redo", "log") and parts[1].isdigit() and parts[2].isdigit():
         return int(parts[1]), int(parts[2])

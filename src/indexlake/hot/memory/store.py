@@ -1,9 +1,9 @@
-"""``MemoryStore``: the versions of all tables, what the catalog does not know of them yet, and the redo log.
+"""``MemoryStore``: the versions of all tables, commits that the catalog does not know yet, and the redo log.
 
-One process owns the lake and numbers its commits.  Most of them go to the log alone; jobs, definitions, large loads and
-whatever else needs the catalog are commits of the catalog in the same sequence.  Before the catalog is read or written
-by anybody it is *told* of the commits that it does not know: their times, tokens, touched and deleted rows, everything
-but the new versions themselves.  So what reads the catalog needs not know that there is a log.
+One process owns the lake and numbers its commits. Most of them go only to the log; jobs, definitions, large loads and
+whatever else needs the catalog are committed in the catalog, in the same sequence. Before anyone reads or writes the
+catalog, it is *told* of the commits it does not know: their times, tokens, touched and deleted rows, everything but the
+new versions themselves. So code that reads the catalog need not know that there is a log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from indexlake.catalog import commits, delete_entries, log_records
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
     from indexlake.storage.spill import Spill
 
 MOST_UNTOLD = 10_000
-"""When the catalog lacks this many commits, it is told about them, because they take memory."""
+"""When this many commits are unknown to the catalog, it is told of them, because they take memory."""
 
 MOST_TOUCHED = 20_000
-"""So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
+"""How many changes to rows of a table are remembered; transactions that began earlier consult the catalog."""
 
 
 class Reader(Protocol):
-    """Somebody who reads a state as of ``at``: versions that moved to blocks later stay for them."""
+    """A reader of a state as of ``at``: versions that move to blocks later are kept for it."""
 
     at: int
 
@@ -58,25 +59,26 @@ class MemoryStore:
         self.catalog = catalog
         self.spill = spill
         self.inline = InlineStore(catalog, spill)
-        self.turn = threading.RLock()  # the sequencer: whoever commits, in the log or in the catalog, holds it
+        self.turn = threading.RLock()  # the sequencer: held by every commit, in the log or in the catalog
         self.tables: dict[int, Versions] = {}
         self.log: RedoLog | None = None  # None: nothing survives the process
         self.epoch = 0
-        self.lost: str | None = None  # why this process does not own the lake any more
+        self.lost: str | None = None  # why this process no longer owns the lake
         self.converted = False  # the lake has another hot store now
         self.visible = 0  # the newest commit
         self.committed_at = 0
-        self.layout = 0  # the newest commit of the catalog
-        self.marked: dict[int, int] = {}  # the newest commit that deleted rows of a table's blocks
+        self.layout = 0  # the newest commit made in the catalog
+        self.marked: dict[int, int] = {}  # per table, the newest commit that deleted rows of its blocks
         self.untold: list[Commit] = []
         self.readers: set[Reader] = set()
         self._bounds: dict[int, int] = {}
         self._horizons: dict[int, int] = {}
-        self._in_catalog: set[int] = set()  # tables with versions that the catalog holds as inline rows
+        self._in_catalog: set[int] = set()  # tables with versions that the catalog also holds as inline rows
         self._touched: dict[int, list[tuple[int, BitMap64 | None]]] = {}
         self._touched_from = 0
         self._tokens: dict[str, dict[str, Any]] = {}
-        self._skew: int | None = None
+        self.time: Callable[[int], int] = partial(catalog.time, None)
+        """Returns the lake's time, given the time of the newest commit."""
         self._confirmed = time.monotonic()  # when the lease was last read
         self._at_close: list[Callable[[], None]] = []
         self._writer: Any = None
@@ -87,7 +89,8 @@ class MemoryStore:
     def table(
         self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, at: int, newest: bool
     ) -> MemoryTable:
-        return MemoryTable(self, r, table_id, self.versions(table_id), schema, snapshot, at)
+        of = self.tables.get(table_id) or self.versions(table_id)
+        return MemoryTable(self, r, table_id, of, schema, snapshot, at)
 
     def versions(self, table_id: int) -> Versions:
         found = self.tables.get(table_id)
@@ -159,18 +162,18 @@ class MemoryStore:
         return True
 
     def bound(self, newest: int) -> int:
-        """Up to which commit the catalog and its files hold everything, if they hold the newest one."""
+        """Return the commit up to which the catalog and its files hold everything, given that they hold ``newest``."""
         oldest = {table_id: of.oldest() for table_id, of in self.tables.items()}
         alone = [n for table_id, n in oldest.items() if n is not None and n > self._bounds.get(table_id, 0)]
         return min([newest, *(number - 1 for number in alone)])
 
     def has_alone(self, table_id: int) -> bool:
-        """Whether the catalog lacks versions of the table."""
+        """Return whether the catalog lacks versions of the table."""
         oldest = self.versions(table_id).oldest()
         return oldest is not None and oldest > self._bounds.get(table_id, 0)
 
     def move_bound(self, tx: Transaction, newest: int) -> None:
-        """A commit of the catalog moves the lake's bound where nothing is in memory alone."""
+        """Move the lake's bound to a commit of the catalog if no versions are only in memory."""
         if newest > self.visible and not any(of.count for of in self.tables.values()):
             log_records.set_bound(tx, newest)
 
@@ -193,7 +196,7 @@ class MemoryStore:
         self.check_lease(r)
 
     def committed(self, number: int) -> None:
-        """The lease is looked at with every transaction of the catalog."""
+        """Do nothing: the lease is checked in every catalog transaction."""
 
     def done(self, tx: Transaction | LogTransaction) -> int:
         return len(self._undo) if self._writer is tx else 0
@@ -212,7 +215,7 @@ class MemoryStore:
                 else:
                     self._undo.pop()
         except BaseException:
-            self.lost = "A commit was given up, and may be here in part. Close the lake and connect again."
+            self.lost = "A commit was abandoned and may be partly in memory. Close the lake and connect again."
             raise
         if interrupted is not None:
             raise interrupted
@@ -220,8 +223,8 @@ class MemoryStore:
     # ------------------------------------------------------------ for its tables
 
     def note(self, tx: Any, function: Callable[..., Any], *args: Any) -> None:
-        """How to take back what the transaction is about to do; it can be taken back twice."""
-        if self._writer is not tx:  # the one before has ended: writers come one after the other
+        """Note how to undo what the transaction is about to do; ``function`` must tolerate being called twice."""
+        if self._writer is not tx:  # the previous writer has ended: only one writes at a time
             self._writer = tx
             self._undo.clear()
         self._undo.append((function, args))
@@ -229,7 +232,7 @@ class MemoryStore:
     def inserted(
         self, tx: Any, table_id: int, columns: tuple[str, ...], rows: Collection[tuple[int, Any]], snapshot: int
     ) -> None:
-        """Make new versions durable with the commit that brings them: in the log, or in the catalog."""
+        """Make new versions durable with their commit: in the log, or in the catalog."""
         if isinstance(tx, LogTransaction):
             change = tx.change(table_id)
             change.columns, change.rows = columns, rows
@@ -240,21 +243,21 @@ class MemoryStore:
 
     @property
     def size(self) -> int:
-        """About how many bytes the versions take."""
+        """Approximate size of the versions in bytes."""
         return sum([of.bytes for of in list(self.tables.values())])
 
     def open_table(self, table_id: int, bound: int, horizon: int) -> Versions:
-        """Blocks and the catalog hold everything of the table up to ``bound``."""
+        """Return a table's versions, given that blocks and the catalog hold everything up to ``bound``."""
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
         return self.versions(table_id)
 
     def is_in_catalog(self, table_id: int, bound: int) -> None:
-        """The catalog holds everything of the table up to ``bound``, as inline rows too."""
+        """Note that the catalog holds all of the table up to ``bound``, some of it as inline rows."""
         self._bounds[table_id] = bound
         self._in_catalog.add(table_id)
 
     def holds_inline(self, table_id: int) -> None:
-        """Versions of the table are inline rows of the catalog too."""
+        """Note that the catalog holds versions of the table as inline rows."""
         self._in_catalog.add(table_id)
 
     def remember(self, token: str, result: dict[str, Any]) -> None:
@@ -266,13 +269,11 @@ class MemoryStore:
     # ------------------------------------------------------------ commits of the log
 
     def set_clock(self, r: ReadTransaction | Transaction) -> None:
-        """Learn by how much a server's clock, which is the lake's, differs from that of this machine."""
+        """Measure how far the clock of a database server, which is the lake's, is ahead of this machine's."""
         server = commits.newest(r)[2]
-        self._skew = None if server is None else server - now()
-
-    def time(self, last: int) -> int:
-        """The lake's time; ``last`` is that of the newest commit."""
-        return self.catalog.time(None, last) if self._skew is None else now() + self._skew
+        if server is not None:
+            ahead = server - now()
+            self.time = lambda last: now() + ahead
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
@@ -298,9 +299,9 @@ class MemoryStore:
             self.check()
 
     def confirm(self) -> None:
-        """After a sync, before its commits are acknowledged: a second ago at most this process owned the lake.
+        """Check, before commits are acknowledged, that this process owned the lake at most a second ago.
 
-        While the catalog cannot be read the lock of the folder has to do.
+        While the catalog cannot be read, the lock on the folder has to suffice.
         """
         began = time.monotonic()
         if began > self._confirmed + CHECK_SECONDS:
@@ -309,7 +310,7 @@ class MemoryStore:
             self._confirmed = began
 
     def conflict(self, table_id: int, since: int, rows: BitMap64) -> int | None:
-        """The first commit after ``since`` that changed or locked one of the rows."""
+        """Return the first commit after ``since`` that changed or locked one of the rows."""
         found = None
         for number, touched in reversed(self._touched.get(table_id, ())):
             if number <= since:
@@ -325,15 +326,17 @@ class MemoryStore:
         return self._tokens.get(token)
 
     def published(self, done: Iterable[Commit]) -> None:
-        """The commits are durable: everybody sees them from now on.  It may be said again."""
+        """Make durable commits visible to everybody; may be called again for the same commits."""
         self._undo.clear()
         for commit in done:
             if commit.number <= self.visible:
-                continue  # it was published before an interrupt
-            for table_id, change in commit.tables.items():
-                change.rows = ()  # their versions hold them
+                continue  # already published before an interrupt
+            for table_id, change in list(commit.tables.items()):
+                change.rows = ()  # the pages hold these versions
                 if change.closed or change.locked:
                     self._touch(table_id, commit.number, change)
+                else:
+                    del commit.tables[table_id]
             if commit.token is not None and commit.result is not None:
                 self.remember(commit.token, commit.result)
             if not self.untold or self.untold[-1].number < commit.number:
@@ -343,7 +346,10 @@ class MemoryStore:
 
     def _touch(self, table_id: int, number: int, change: Change) -> None:
         touched = self._touched.setdefault(table_id, [])
-        touched += [(number, rows) for rows in (change.closed, change.locked) if rows]
+        if change.closed:
+            touched.append((number, change.closed))
+        if change.locked:
+            touched.append((number, change.locked))
         if change.deleted:
             self.marked[table_id] = number
         if len(touched) > MOST_TOUCHED:
@@ -353,7 +359,7 @@ class MemoryStore:
     # ------------------------------------------------------------ commits of the catalog
 
     def tell(self, tx: Transaction) -> int:
-        """Write what the catalog does not know; up to which commit it knew everything."""
+        """Write commits that the catalog does not know; return the newest it knew before."""
         known = commits.last_snapshot(tx)[0]
         told = [commit for commit in self.untold if commit.number > known]
         if not told:
@@ -379,7 +385,7 @@ class MemoryStore:
         return known
 
     def told(self, newest: tuple[int, int]) -> None:
-        """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
+        """Note that a catalog transaction has committed, so that the catalog knows everything up to ``newest``."""
         self._undo.clear()
         self.untold, self._tokens = [], {}  # the catalog has them
         number, committed_at = newest

@@ -1,4 +1,4 @@
-"""What only the memory of the owner holds, as rows of the catalog."""
+"""Write rows that only the owner holds in memory to the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_inline(tx: Transaction, store: MemoryStore, table: TableRecord) -> None:
-    """All versions that no block holds and some retained snapshot shows.  The catalog knows what was deleted."""
+    """Write all versions that no block holds and some retained snapshot shows; the catalog knows the deletes."""
     name = inline_table(table.table_id)
     tx.execute(f"delete from {name}")
     columns = held_columns(tx, table.table_id)

@@ -1,7 +1,7 @@
-"""MemTree: which versions have a key, and the keys in order.
+"""``MemTree``: finds the versions with a key, and those in a range of keys.
 
-A plain dict answers for one key.  The sorted keys are made when the first range is asked for, and kept up from then on.
-Keys are those of `indexes.keys`, so a null has none: versions with a null in the key are not in the tree.
+A plain dict finds a single key. The sorted keys are built for the first range query, and kept up to date from then on.
+Keys are those of `indexes.keys`; versions with a null in the key have none and are not in the tree.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from indexlake.hot.memory.page import Page
 
 FEW = 8
-"""Versions that go are taken out one by one where they are at most one of so many."""
+"""Up to this fraction of all versions (1/FEW) is removed one by one; for more, the tree is rebuilt."""
 
 Versions = int | list[int]
 """One version, or several, oldest first."""
 
 
 class MemTree:
-    """Of some columns of one table.  Written by the thread that commits, read by any."""
+    """Finds versions of one table by some columns. Written by the committing thread, read by any."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.columns = tuple(f.column for f in fields)
@@ -42,7 +42,7 @@ class MemTree:
         return len(self._versions)
 
     def key(self, columns: dict[str, int], values: Sequence[Any]) -> Key | None:
-        """The key of a version with these columns; None: it has none."""
+        """Return the key of a version with these columns, or None if it has none."""
         if self._single:
             place = columns.get(self.columns[0])
             if place is None or (value := values[place]) is None:
@@ -52,13 +52,13 @@ class MemTree:
         return None if None in parts else encode_key(self.codecs, parts)
 
     def keys(self, columns: dict[str, int], values: Sequence[Sequence[Any]], count: int) -> list[Key | None]:
-        """The keys of many versions, whose values are given by column."""
+        """Return the keys of many versions, whose values are given by column."""
         return encode_keys(
             self.codecs, [values[columns[name]] if name in columns else [None] * count for name in self.columns]
         )
 
     def add_many(self, keys: Iterable[Key | None], first: int) -> None:
-        """Versions with consecutive numbers."""
+        """Add versions with consecutive numbers."""
         known = self._versions if self._sorted is None else None
         for version, key in enumerate(keys, first):
             if known is None or key is None or known.setdefault(key, version) != version:
@@ -79,7 +79,6 @@ class MemTree:
             found.append(version)
 
     def remove(self, key: Key | None, version: int) -> None:
-        """This version of the key is gone."""
         if key is not None:
             self._keep(key, lambda v: v != version)
 
@@ -95,7 +94,7 @@ class MemTree:
                     self._sorted.discard(key)
 
     def forget(self, gone: Mapping[int, Page], *, everything: bool = False) -> None:
-        """The versions of these pages, by number, are gone.  If there are many, the tree is rebuilt."""
+        """Remove the versions of these pages, given by number, or rebuild the tree if they are many."""
         if not everything and sum(page.count for page in gone.values()) <= len(self) // FEW:
             for page in gone.values():
                 for key in self.keys(page.place, page.values, page.count):
@@ -113,14 +112,14 @@ class MemTree:
             self._versions, self._sorted = left, None
 
     def find(self, key: Key) -> Iterable[int]:
-        """The versions with that key, newest first."""
+        """Return the versions with a key, newest first."""
         found = self._versions.get(key)
         if found is None:
             return ()
         return (found,) if isinstance(found, int) else found[::-1]
 
     def between(self, low: Key | None, high: Key | None) -> Iterator[int]:
-        """The versions with keys in [low, high], in key order; None: no bound."""
+        """Yield the versions with keys in [low, high], in key order; None: no bound."""
         with self._sorting:
             if self._sorted is None:
                 self._sorted = SortedList(list(self._versions))

@@ -1,7 +1,7 @@
 """The versions of one table in memory: pages, the newest version of each row, and a tree for each index.
 
-The committing thread writes them under the store's lock; they are read without it.  The dictionaries of pages and of
-trees are replaced, never changed, so that a reader keeps those it began with.  Anything written before an error or an
+The committing thread writes them under the store's lock; readers take no lock. The dictionaries of pages and of trees
+are replaced, never changed, so that a reader keeps those it began with. Anything written before an error or an
 interrupt can be undone.
 """
 
@@ -17,21 +17,21 @@ from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
 _VERSION_BYTES = 156
-"""What a version takes besides its values and trees: numbers in its page, and the newest version of its row."""
+"""Bytes per version besides its values and trees: the numbers in its page, and the newest version of its row."""
 
 _NULL_BYTES, _NUMBER_BYTES = 16, 32
-"""What a value takes: a place in a list, another in Arrow once its page was scanned, and the object; that of a text or
-of bytes is as long as it is, and a little more."""
+"""Bytes per value: a slot in a list, another in Arrow once its page was scanned, and the object itself. Text and bytes
+also take their own length."""
 
 _TREE_BYTES = 80
-"""What a version takes in a tree."""
+"""Bytes per version in a tree."""
 
 
 class Versions:
     def __init__(self) -> None:
         self.pages: dict[int, Page] = {}
         self.newest: dict[int, int] = {}  # row id -> its newest version
-        self.trees: dict[int, MemTree] = {}  # by index id; that of the primary key by 0
+        self.trees: dict[int, MemTree] = {}  # by index id; 0 for the primary key
         self.count = 0  # versions that no block holds
         self.bytes = 0
         self._filling: dict[tuple[str, ...], Page] = {}
@@ -45,7 +45,7 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
-            self._took(page, 0, _TREE_BYTES * page.count)
+            self._count_in(page, 0, _TREE_BYTES * page.count)
         self.trees = {**self.trees, index_id: tree}
 
     def drop_tree(self, index_id: int) -> MemTree | None:
@@ -62,13 +62,13 @@ class Versions:
         self.newest[row_id] = version
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
-        self._took(page, 1, _row_bytes(values))
+        self._count_in(page, 1, _row_bytes(values))
         return version
 
     def add_many(
         self, columns: tuple[str, ...], row_ids: list[int], begins: list[int], ends: list[int], values: list[list[Any]]
     ) -> None:
-        """Versions in the order of their commits, many at a time; ``values`` by column."""
+        """Add versions in the order of their commits; ``values`` are given by column."""
         done = 0
         while done < len(row_ids):
             page = self._page(columns)
@@ -83,18 +83,18 @@ class Versions:
             page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, parts, upto - done), first)
-            self._took(page, upto - done, sum(map(_column_bytes, parts)))
+            self._count_in(page, upto - done, sum(map(_column_bytes, parts)))
             done = upto
 
-    def _took(self, page: Page, versions: int, size: int) -> None:
-        """More versions of a page, or about how many bytes more it takes for what they hold."""
+    def _count_in(self, page: Page, versions: int, size: int) -> None:
+        """Count new versions of a page, and the approximate bytes of what they hold."""
         size += (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
         page.bytes += size
         self.bytes += size
         self.count += versions
 
     def _page(self, columns: tuple[str, ...]) -> Page:
-        """The page that takes the next version with these columns."""
+        """Return the page that takes the next version with these columns."""
         page = self._filling.get(columns)
         if page is None or page.count == PAGE_ROWS:
             page = Page(self._next, columns)
@@ -104,7 +104,7 @@ class Versions:
         return page
 
     def undo_since(self, snapshot: int) -> None:
-        """The versions that began in this commit or later were never there."""
+        """Remove the versions that began in this commit or later."""
         for page in self.pages.values():
             page.cut()
             slot = page.count - 1
@@ -130,7 +130,7 @@ class Versions:
             self.pages[version >> BITS].ends[version & SLOT] = snapshot
 
     def live_version(self, row_id: int) -> int | None:
-        """The version of a row that is neither superseded nor in a block."""
+        """Return the version of a row that is neither superseded nor in a block, if any."""
         version = self.newest.get(row_id)
         if version is None:
             return None
@@ -145,7 +145,7 @@ class Versions:
     # ------------------------------------------------------------ letting go
 
     def release(self, before: int, horizon: int) -> int:
-        """Let go of pages that nobody asks for any more; how many versions that were."""
+        """Drop pages that no reader needs any more; return how many versions they held."""
         gone = {n: page for n, page in self.pages.items() if page.count and page.is_gone(before, horizon)}
         if not gone:
             return 0
@@ -170,16 +170,16 @@ class Versions:
 
     # ------------------------------------------------------------ reading
 
-    def masked(self, of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
-        return masked(self.pages.values(), of, *of_what)
+    def masked(self, method: str, *args: int) -> Iterator[tuple[Page, Mask]]:
+        return masked(self.pages.values(), method, *args)
 
     def oldest(self) -> int | None:
-        """The commit of the oldest version that no block holds."""
+        """Return the commit in which the oldest version that no block holds began."""
         found = [int(page.numbers(len(mask))[1][mask].min()) for page, mask in self.masked("here", LIVE - 1)]
         return min(found, default=None)
 
     def sizes(self, at: int, horizon: int) -> tuple[int, int]:
-        """(live, superseded and retained) versions that no block holds."""
+        """Return the numbers of (live, superseded but retained) versions that no block holds."""
         live = dead = 0
         for page, mask in self.masked("here", at):
             ends = page.numbers(len(mask))[2][mask]
@@ -190,7 +190,7 @@ class Versions:
 
 
 def _row_bytes(values: Sequence[Any]) -> int:
-    """About what the values of one version take."""
+    """Return about how many bytes the values of one version take."""
     size = _NULL_BYTES * len(values)
     for value in values:
         if value is not None:
@@ -199,7 +199,7 @@ def _row_bytes(values: Sequence[Any]) -> int:
 
 
 def _column_bytes(values: Sequence[Any]) -> int:
-    """The same of one column of many versions."""
+    """Return about how many bytes one column of many versions takes."""
     size = _NULL_BYTES * len(values) + _NUMBER_BYTES * (len(values) - values.count(None))
     if isinstance(next((v for v in values if v is not None), None), bytes):
         size += sum([len(v) for v in values if v is not None])

@@ -1,6 +1,6 @@
 """The versions of one table as a reader or a commit sees them: at a snapshot, together with the blocks of a state.
 
-A reader's snapshot is that of a visible commit; anything written later begins, ends or moves later.
+A reader's snapshot is that of a visible commit; anything written meanwhile begins, ends or moves after it.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class MemoryTable:
         snapshot = self._snapshot
         return page.begins[slot] <= snapshot < page.ends[slot] and page.moved[slot] > self._at
 
-    def _masks(self, of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
-        return masked(self._pages.values(), of, *of_what)
+    def _masks(self, method: str, *args: int) -> Iterator[tuple[Page, Mask]]:
+        return masked(self._pages.values(), method, *args)
 
     def _selected(self, versions: Iterable[int]) -> Iterator[tuple[Page, Mask]]:
-        """The visible ones among some versions."""
+        """Yield the visible versions among those given, as masks of their pages."""
         slots: dict[int, list[int]] = {}
         for version in versions:
             slots.setdefault(version >> BITS, []).append(version & SLOT)
@@ -115,7 +115,7 @@ class MemoryTable:
                 if size <= BATCH_BYTES:
                     hot.add_arrays(*_arrays(some, columns.fields))
                 else:
-                    for ids, begins, _, values in _cut(_together(some, columns.columns), size):
+                    for ids, begins, _, values in _cut(_gather(some, columns.columns), size):
                         hot.add(values, ids, begins)
             return hot
         for ids, begins, _, values in _batches(masks, columns.columns):
@@ -130,7 +130,7 @@ class MemoryTable:
 
     def _changes(self, kind: str, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
         columns = HeldColumns(fields)
-        ids, begins, ends, values = _together(self._changed(kind, since, until), columns.columns)
+        ids, begins, ends, values = _gather(self._changed(kind, since, until), columns.columns)
         numbers = begins if kind == "begin" else ends
         order = np.lexsort((ids, numbers))
         for start in range(0, len(order), BATCH_ROWS):
@@ -142,7 +142,7 @@ class MemoryTable:
                 yield from hot.batches()
 
     def _changed(self, kind: str, since: int, until: int) -> Iterator[tuple[Page, Mask]]:
-        """Versions that no block holds and that began or ended in (since, until]."""
+        """Yield versions that no block holds and that began or ended in (since, until]."""
         for page, here in self._masks("here", self._at):
             _, begins, ends = page.numbers(len(here))
             numbers = begins if kind == "begin" else ends
@@ -159,7 +159,7 @@ class MemoryTable:
     # ------------------------------------------------------------ through a tree
 
     def _probe(self, test: Test) -> Iterable[int] | None:
-        """The versions that may satisfy a test, by the tree of a column that it names; None: no tree can tell."""
+        """Return the versions that may satisfy a test, using the tree of one of its columns; None: no tree helps."""
         if test is ALWAYS or self._schema.evolved:
             return None
         tests = [part for part in conjuncts(test) if isinstance(part, ColumnTest)]
@@ -253,7 +253,7 @@ class MemoryTable:
     def chunk(
         self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
     ) -> Chunk | None:
-        """A range of commits: what is live after the last of them, and what they have superseded, in one chunk."""
+        """Collect the versions begun in a range of commits into one chunk: live rows, and rows superseded within it."""
         if history:
             return None
         since = above.at if above is not None else -1
@@ -282,7 +282,7 @@ class MemoryTable:
         return Chunk((*parts, *found[1]), chosen, everything=until == self._snapshot, at=until)
 
     def _cut(self, since: int, size: int) -> int | None:
-        """Up to which commit a chunk goes, so that it holds about ``size`` versions; None: there are none."""
+        """Return the commit at which to end a chunk of about ``size`` versions, or None if there are none."""
         found = [
             begins[mask & (begins > since) & (begins <= self._snapshot)]
             for page, mask in self._masks("here", self._at)
@@ -301,13 +301,13 @@ Gathered = tuple[Any, Any, Any, list[list[Any]]]
 
 
 def _batches(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Iterator[Gathered]:
-    """Versions in pages, as many at a time as a batch should hold."""
+    """Yield the versions in pages in batches of suitable size."""
     for some, size in _groups(masks):
-        yield from _cut(_together(some, names), size)
+        yield from _cut(_gather(some, names), size)
 
 
 def _groups(masks: Iterable[tuple[Page, Mask]]) -> Iterator[tuple[list[tuple[Page, Mask]], int]]:
-    """Pages whose versions make a batch, and about how many bytes they take."""
+    """Yield groups of pages that make up a batch, with their approximate size in bytes."""
     some: list[tuple[Page, Mask]] = []
     rows = size = 0
     for page, mask in masks:
@@ -321,20 +321,20 @@ def _groups(masks: Iterable[tuple[Page, Mask]]) -> Iterator[tuple[list[tuple[Pag
 
 
 def _is_plain(type: pa.DataType) -> bool:
-    """Whether arrays of it can be joined whatever they hold."""
+    """Return whether arrays of this type can always be concatenated."""
     other = isinstance(type, pa.BaseExtensionType) or pa.types.is_nested(type) or pa.types.is_dictionary(type)
     return not (other or pa.types.is_string_view(type) or pa.types.is_binary_view(type))
 
 
 def _arrays(masks: Sequence[tuple[Page, Mask]], fields: Sequence[Field]) -> tuple[list[Any], Any, Any]:
-    """Values of each field, row ids and begins."""
-    ids, begins, _, _ = _together(masks, ())
+    """Return the values of each field, the row ids and the begins."""
+    ids, begins, _, _ = _gather(masks, ())
     parts = [[page.array(f.column, f.codec, mask) for page, mask in masks] for f in fields]
     return [part[0] if len(part) == 1 else pa.concat_arrays(part) for part in parts], ids, begins
 
 
 def _cut(found: Gathered, size: int) -> Iterator[Gathered]:
-    """In parts where the values may take too many bytes for a batch."""
+    """Split values that take too many bytes for one batch."""
     ids, begins, ends, values = found
     if size <= BATCH_BYTES:
         if len(ids):
@@ -344,7 +344,7 @@ def _cut(found: Gathered, size: int) -> Iterator[Gathered]:
         yield ids[part], begins[part], ends[part], [held[part] for held in values]
 
 
-def _together(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Gathered:
+def _gather(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Gathered:
     numbers: list[Any] = [(_NONE, _NONE, _NONE)]
     values: list[list[Any]] = [[] for _ in names]
     for page, mask in masks:
@@ -356,7 +356,7 @@ def _together(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Gathe
 
 
 def _answer(tree: MemTree, tests: Sequence[ColumnTest]) -> Iterable[int] | None:
-    """The versions that a tree of one column finds for tests of that column."""
+    """Return the versions found in a one-column tree for tests of that column; None: it cannot answer them."""
     codec = tree.codecs[0]
 
     def key(value: Any) -> Key:

@@ -1,1 +1,1 @@
-"""The bm25 kind: full-text search over postings of our own, ranked by the statistics of the rows that are visible."""
+"""The bm25 kind: full-text search over its own postings files, ranked by the statistics of the visible rows."""

@@ -1,10 +1,10 @@
-"""From text to terms: the same at build and at query time, in memory and in files.
+"""From text to terms, in the same way at build time and at query time, in memory and in files.
 
-A text is cut into words, each word is normalised (case, accents), stop words go, what is left may be stemmed.  There
-are two ways through it with one result: `Analyser.tokens` takes a whole column at once, over its UTF-8 bytes, and
-normalises each different word once; `Analyser.words` takes one text and says where in it the words are.
+A text is split into words, each word is normalised (case, accents), stop words are dropped, and the rest may be
+stemmed.  Two methods give the same result: `Analyser.tokens` takes a whole column at once, over its UTF-8 bytes, and
+normalises each distinct word once; `Analyser.words` takes one text and also says where in it the words are.
 
-Stop words keep their place: "state of the art" has `art` three places behind `state`.
+Dropped stop words still take up a place: in "state of the art", `art` is three places after `state`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z]+")
 
 
 class Tokens(NamedTuple):
-    """The tokens of a column of texts, in order: an index into `terms`, the text's row and the place in the text."""
+    """The tokens of a column of texts, in order: term (an index into `terms`), row, and place in the text of each."""
 
     terms: list[str]
     codes: npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word of a text: where it is, and its terms with their places; none where it is a stop word."""
+    """A word of a text: where it is, and its terms with their places.  A stop word has no terms."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class Word(NamedTuple):
 
 
 def analyser_of(params: Mapping[str, Any]) -> Analyser:
-    """The analyser of an index definition."""
+    """Return the analyser for the parameters of an index definition."""
     words = params["stop_words"]
     listed = words if isinstance(words, str) else tuple(words or ())
     return _analyser(
@@ -60,7 +60,7 @@ def _analyser(*params: Any) -> Analyser:
 
 
 class Analyser:
-    """Safe to share between threads."""
+    """Splits texts into terms as one index defines it.  Safe to share between threads."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Analyser:
     # One text
 
     def words(self, text: str) -> list[Word]:
-        """The words of one text, in order."""
+        """Return the words of one text, in order."""
         found = []
         place = 0
         for start, end in self._spans(text):
@@ -98,7 +98,7 @@ class Analyser:
         return found
 
     def normalise(self, word: str) -> str:
-        """A word without stemming: what prefix and fuzzy queries compare."""
+        """Return a normalised but unstemmed word, which is what prefix and fuzzy queries compare."""
         if word.isascii():
             return word.lower() if self._lowercase else word
         if self._lowercase:
@@ -109,11 +109,11 @@ class Analyser:
         return unicodedata.normalize("NFC", word)
 
     def cuts(self, word: str) -> bool:
-        """Whether a normalised word is cut into pieces."""
+        """Return whether a normalised word is split into several n-grams."""
         return bool(self._gram) and len(word) > self._gram
 
     def is_one_word(self, text: str) -> bool:
-        """Whether a text is one word from its first to its last character."""
+        """Return whether a text is a single word from its first to its last character."""
         return bool(text) and all(map(self._is_inside, text))
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
@@ -124,7 +124,7 @@ class Analyser:
         return list(zip(edges[::2], edges[1::2], strict=True))
 
     def terms(self, word: str) -> list[str]:
-        """The terms of one word as it stands in the text: none, one, or its pieces."""
+        """Return the terms of one word as written in the text: none, one, or its n-grams."""
         plain = self.normalise(word)
         if not plain or plain in self._stop_words:
             return []
@@ -133,13 +133,13 @@ class Analyser:
         return [self._stem(plain)] if self._language else [plain]
 
     def _stem(self, word: str) -> str:
-        # A stemmer is not safe to share between threads, and cheap.
+        # Made for each call: a stemmer is cheap, but not safe to share between threads.
         return str(stemmer_module().Stemmer(self._language).stemWord(word))
 
     # Many texts
 
     def tokens(self, texts: Any) -> Tokens:
-        """The tokens of a column (string or large_string, nulls have none)."""
+        """Return the tokens of a column of type string or large_string; nulls have none."""
         starts, ends, data, first = self._cut(texts)
         rows = np.repeat(np.arange(len(texts)), np.diff(first))
         places = np.arange(len(starts)) - np.repeat(first[:-1], np.diff(first))
@@ -154,14 +154,14 @@ class Analyser:
         return self._normalised(words.dictionary.to_pylist(), codes, rows, places)
 
     def _cut(self, texts: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Where the words start and end, their bytes one after the other, and the first word of each text."""
+        """Return the start and end of each word, the bytes of all words joined, and the first word of each text."""
         texts = pc.fill_null(texts.cast(pa.large_string()), "")
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], pa.int64()), texts)
         joined = pc.binary_join(whole, pa.scalar("\0", pa.large_string()))[0].as_buffer()
         data = np.frombuffer(bytearray(bytes(joined).translate(self._table)), np.uint8)
         inside = data != 0
         if len(data) and int(data.max()) >= 0x80:
-            self._leave_out(data, inside)
+            self._clear_separators(data, inside)
         edges = np.flatnonzero(np.diff(inside.view(np.int8), prepend=np.int8(0), append=np.int8(0)))
         starts, ends = edges[::2], edges[1::2]
         sizes = np.asarray(pc.binary_length(texts)).astype(np.int64)
@@ -169,8 +169,8 @@ class Analyser:
         np.cumsum(sizes + 1, out=text_starts[1:])
         return starts, ends, data[inside], np.searchsorted(starts, text_starts)
 
-    def _leave_out(self, data: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> None:
-        """Take the characters beyond ASCII that are not part of words out of `inside`."""
+    def _clear_separators(self, data: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> None:
+        """Clear `inside` for the non-ASCII characters that are not part of words."""
         leads = np.flatnonzero(data >= 0xC0)
         first = data[leads].astype(np.uint32)
         sizes = 2 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
@@ -207,7 +207,7 @@ class Analyser:
         counts = counts_by_word[codes]
         ends = np.cumsum(counts)
         within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
-        moved = np.concatenate(([0], np.cumsum(counts + 1)))  # every word takes one place more than it has pieces
+        moved = np.concatenate(([0], np.cumsum(counts + 1)))  # each word takes one place more than it has pieces
         places = moved[:-1] - np.repeat(moved[first[:-1]], np.diff(first))
         return Tokens(
             list(numbers),

@@ -18,7 +18,7 @@ from indexlake.indexes.kind import Content
 from indexlake.indexes.spool import Spool
 
 RUN_TOKENS = 1 << 20
-"""A run has about so many tokens: some 50 MB while it is made."""
+"""A run has about this many tokens, which take some 50 MB while it is made."""
 
 _TEXT_BYTES = 4 << 20
 _ROWS = 1 << 18
@@ -97,7 +97,7 @@ class Builder:
 
 
 def _pieces(texts: Any) -> list[Any]:
-    """The texts in pieces of some megabytes; a single text may be longer."""
+    """Split the texts into pieces of a few megabytes; a single long text is not split."""
     if len(texts) <= _ROWS and texts.nbytes <= _TEXT_BYTES:
         return [texts] if len(texts) else []
     middle = len(texts) // 2

@@ -1,8 +1,9 @@
 """All parts of one search together: which documents there are, and how often terms occur in them.
 
-Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere.
-Those that are live and not wanted count, and are not found.  The last collections of parts that stay as they are, of
-all live rows and of some, are remembered, with the terms that were looked for.
+Documents are numbered across parts: a document's number is its slot plus the number of slots in the parts before. Rows
+that are not live are ignored.  Rows that are live but not wanted count in the statistics but are not found.  The latest
+collections (one of all live rows, one of some) are cached together with the terms that were looked up, as long as their
+parts stay the same.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ Documents = npt.NDArray[np.int64]
 
 _HELD = 32 << 20
 _CHUNK = 512
-"""What a chunk takes whose arrays lie in the file, about."""
+"""Rough size of a chunk whose arrays stay in the file."""
 
 
 class Chunk(NamedTuple):
-    """Postings of a term in one part, and a mask that the slots have still to be looked up in."""
+    """Postings of a term in one part.  If there is a mask, the slots still have to be checked against it."""
 
     part: LivePart
     slots: npt.NDArray[Any]
@@ -35,7 +36,7 @@ class Chunk(NamedTuple):
 
 
 class LivePart:
-    """A part, with its first document's number."""
+    """A part of the search, and the number of its first document."""
 
     def __init__(self, part: Part, number: int, base: int) -> None:
         self.segment: Segment = part.segment
@@ -44,14 +45,14 @@ class LivePart:
         self.slots = self.segment.header.slots
         self._liveness = liveness(self.segment, part.live)
         self._wanted = part.wanted
-        self.mask = self._liveness.mask if part.wanted is None else part.wanted  # of the documents that may be found
+        self.mask = self._liveness.mask if part.wanted is None else part.wanted  # documents that may be found
 
     def statistics(self) -> tuple[int, int]:
-        """The number of live documents, and the length of all of them."""
+        """Return the number of live documents and their total length."""
         return self._liveness.statistics
 
     def chunk(self, entry: Entry) -> tuple[Chunk, int]:
-        """The postings of a term that may be found, and in how many live documents it is."""
+        """Return the term's postings that may be found, and the number of live documents that have the term."""
         slots = self.segment.slots(entry.first, entry.end)
         codes = self.segment.codes(entry.first, entry.end)
         rows, count = self._liveness.live_postings(entry, slots)
@@ -65,7 +66,7 @@ class LivePart:
 
 
 class Found(NamedTuple):
-    """A term in all parts: its live postings, in how many live documents it is, and its greatest frequency."""
+    """A term in all parts: its postings, the number of live documents that have it, and its greatest frequency."""
 
     chunks: Sequence[Chunk]
     documents: int
@@ -73,11 +74,11 @@ class Found(NamedTuple):
 
 
 class Collection:
-    """The parts of one search."""
+    """All parts of one search."""
 
     def __init__(self, parts: Sequence[Part], params: Mapping[str, Any]) -> None:
         self._given = tuple(parts)
-        self._some = any(part.wanted is not None for part in parts)  # not all live rows may be found
+        self._some = any(part.wanted is not None for part in parts)  # whether only some of the live rows may be found
         self.parts: list[LivePart] = []
         self.bases = np.zeros(len(parts) + 1, np.int64)
         for number, part in enumerate(parts):
@@ -90,7 +91,7 @@ class Collection:
         self.shortest = min((part.segment.shortest for part in self.parts if part.segment.header.pairs), default=0.0)
         self.k1: float = params["k1"]
         self.b: float = params["b"]
-        self.span = int(self.bases[-1])  # all documents have numbers below
+        self.span = int(self.bases[-1])  # all document numbers are below this
         self._found: dict[str, Found] = {}
         self._held = 0
         self._units: dict[int, npt.NDArray[np.float64]] = {}
@@ -98,7 +99,7 @@ class Collection:
 
     @staticmethod
     def of(parts: Sequence[Part], params: Mapping[str, Any]) -> Collection:
-        """The collection of some parts, of which there is at least one."""
+        """Return the collection of these parts, at least one, from the cache if possible."""
         first: Segment = parts[0].segment
         for last in first.last_collections:
             if len(last._given) == len(parts) and all(map(is_, last._given, parts)):
@@ -109,7 +110,7 @@ class Collection:
         return made
 
     def hold(self, size: int) -> None:
-        """Something is remembered that takes so many bytes."""
+        """Note that ``size`` more bytes are cached, and empty the cache if it has grown too large."""
         self._held += size
         if self._held > _HELD:
             self._found.clear()
@@ -117,7 +118,7 @@ class Collection:
             self._held = size
 
     def find(self, term: str) -> Found:
-        """A term in all parts."""
+        """Return a term's postings in all parts."""
         found = self._found.get(term)
         if found is None:
             chunks, count, most = [], 0, 0
@@ -135,16 +136,16 @@ class Collection:
         return found
 
     def idf(self, count: int) -> float:
-        """How much a term that so many documents have tells about one."""
+        """Return the inverse document frequency of a term that ``count`` documents have."""
         return float(np.log1p((self.count - count + 0.5) / (count + 0.5)))
 
     def units(self, segment: Segment) -> npt.NDArray[np.float64]:
-        """What a posting of each pair weighs before it is multiplied with the idf."""
+        """Return the weight of a posting with each (frequency, length) pair, before multiplication with the idf."""
         found = self._units.get(id(segment))
         if found is None:
             found = self._units[id(segment)] = segment.units(self.k1, self.b, self.average)
         return found
 
     def weigh(self, frequency: Any, length: Any) -> Any:
-        """BM25 without the idf."""
+        """Return the BM25 weight without the idf."""
         return saturation(frequency, length, self.k1, self.b, self.average)

@@ -1,7 +1,7 @@
-"""Which terms a prefix or a fuzzy word stands for, over all parts.
+"""Expands a prefix or a fuzzy word to the terms it stands for, over all parts.
 
-At most 128 terms: of a prefix those that most live documents have, of a fuzzy word the closest first.  Which ones does
-not depend on how the documents are spread over parts, nor on dead rows.
+There are at most 128 terms: for a prefix those that most live documents have, for a fuzzy word the closest first. The
+choice does not depend on how documents are spread over parts, nor on dead rows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Weighted = list[tuple[str, float]]
 
 
 def expand_prefix(collection: Collection, node: Prefix) -> Weighted:
-    """The terms that start with a text."""
+    """Return the most frequent terms that start with the prefix."""
     low = node.text.encode()
     counts: Counter[str] = Counter()
     for part in collection.parts:
         segment = part.segment
         first = segment.first_from(low)
-        end = segment.first_from(low + b"\xff")  # no UTF-8 has that byte
+        end = segment.first_from(low + b"\xff")  # no UTF-8 text contains this byte
         if first < end:
             sizes = np.diff(segment.entries(first, end)["posting"].astype(np.int64))
             counts.update(dict(zip(segment.terms(first, end).to_pylist(), sizes.tolist(), strict=True)))
@@ -39,7 +39,7 @@ def expand_prefix(collection: Collection, node: Prefix) -> Weighted:
 
 
 def expand_fuzzy(collection: Collection, node: Fuzzy) -> Weighted:
-    """The terms within some edits; one that took edits counts less."""
+    """Return the terms within the allowed number of edits; each edit lowers a term's weight."""
     by_edits: list[Counter[str]] = [Counter() for _ in range(node.edits + 1)]
     for part in collection.parts:
         segment = part.segment
@@ -65,7 +65,7 @@ def expand_fuzzy(collection: Collection, node: Fuzzy) -> Weighted:
 
 
 def _most_frequent(collection: Collection, terms: Iterable[str], counts: Counter[str], most: int) -> list[str]:
-    """The terms that most live documents have.  How many postings they have is a bound of that: few are looked at."""
+    """Return the terms that most live documents have; few are checked, as postings give an upper bound."""
     found: list[tuple[int, str]] = []
     for term in sorted(terms, key=lambda term: (-counts[term], term)):
         if len(found) >= most and -counts[term] > found[most - 1][0]:
@@ -79,7 +79,7 @@ def _most_frequent(collection: Collection, terms: Iterable[str], counts: Counter
 
 
 def edits_between(terms: list[str], word: str) -> npt.NDArray[np.int16]:
-    """How many edits are between each term and a word: swaps of neighbours count one."""
+    """Return the number of edits between each term and the word; swapping two neighbours is one edit."""
     sizes = np.array([len(term) for term in terms])
     width = int(sizes.max())
     letters = np.array(terms, dtype=f"<U{max(width, 1)}").view(np.uint32).reshape(len(terms), -1).T
@@ -103,6 +103,6 @@ def edits_between(terms: list[str], word: str) -> npt.NDArray[np.int16]:
 
 
 def _swapped(letters: npt.NDArray[np.uint32], at: int, target: list[int], place: int) -> npt.NDArray[np.bool_]:
-    """Whether the last two letters are the target's in the other order."""
+    """Return for which terms the last two letters are the target's in reverse order."""
     swapped: npt.NDArray[np.bool_] = (letters[at] == target[place - 2]) & (letters[at - 1] == target[place - 1])
     return swapped

@@ -1,4 +1,4 @@
-"""Merges segments without looking at texts: some blocks of each go into a new one."""
+"""Merges segments without going back to the texts: chosen blocks of each become a new segment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS = 1 << 20
 
 
 def fold(inputs: Sequence[tuple[Segment, Sequence[int]]], params: Mapping[str, Any]) -> Iterator[Any]:
-    """The pieces of a segment that has these blocks of each input, in this order."""
+    """Yield the pieces of a segment that consists of the given blocks of each input, in this order."""
     starts = [0]
     sources = []
     lengths = Spool()
@@ -34,10 +34,10 @@ def fold(inputs: Sequence[tuple[Segment, Sequence[int]]], params: Mapping[str, A
                 for at in range(low, high, _ROWS):
                     here = _signed(segment.lengths()[at : min(at + _ROWS, high)])
                     lengths.write(here)
-                    there = here[here >= 0]
-                    count += len(there)
-                    length += int(there.sum(dtype=np.int64))
-                    longest = max(longest, int(there.max(initial=0)))
+                    present = here[here >= 0]
+                    count += len(present)
+                    length += int(present.sum(dtype=np.int64))
+                    longest = max(longest, int(present.max(initial=0)))
             sources.append(_SegmentSource(segment, shifts))
     documents = Documents(lengths, starts, count, length, longest)
     every = np.concatenate([source.pairs for source in sources]) if sources else np.empty(0, np.int64)
@@ -49,7 +49,7 @@ def fold(inputs: Sequence[tuple[Segment, Sequence[int]]], params: Mapping[str, A
 
 
 class _SegmentSource:
-    """The postings of some blocks of a segment, whose slots move."""
+    """The postings of some blocks of a segment, with their slots moved to the new segment."""
 
     def __init__(self, segment: Segment, shifts: Mapping[int, int]) -> None:
         self._segment = segment
@@ -78,12 +78,12 @@ class _SegmentSource:
         if self._kept.all():
             return Page(terms, np.diff(firsts), (postings for postings, _ in later))
         if len(terms) == 1 and int(firsts[1] - firsts[0]) > PAGE_POSTINGS:
-            # How many postings stay is not known before they have been read: never taken for a light page.
+            # How many postings are kept is not known until they have been read, so such a term counts as heavy.
             return Page(terms, np.diff(firsts), (postings for postings, _ in later))
         postings, kept = next(later)
         counts = np.add.reduceat(kept.astype(np.int64), firsts[:-1] - firsts[0])
-        there = counts > 0
-        return Page(terms.filter(_arrow(there)), counts[there], iter([postings]))
+        remaining = counts > 0
+        return Page(terms.filter(_arrow(remaining)), counts[remaining], iter([postings]))
 
     def _postings(self, low: int, high: int, position: int) -> Iterator[tuple[Postings, npt.NDArray[np.bool_]]]:
         segment = self._segment
@@ -113,13 +113,13 @@ def _arrow(mask: npt.NDArray[np.bool_]) -> Any:
 
 
 def _signed(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Lengths as the builder keeps them: -1 where there is no document."""
+    """Return lengths as the builder keeps them: -1 where there is no document."""
     none = np.iinfo(lengths.dtype).max
     return np.where(lengths == none, -1, lengths.astype(np.int64)).astype(np.int32)
 
 
 def _ascending(ordinals: Sequence[int]) -> list[list[int]]:
-    """Cut ordinals where they do not ascend."""
+    """Split ordinals into ascending stretches."""
     if not ordinals:
         return []
     parts = [[ordinals[0]]]

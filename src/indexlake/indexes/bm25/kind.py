@@ -36,11 +36,11 @@ class Bm25(IndexKind):
         refuse_unique(self.name, unique)
         refuse_include(self.name, include)
         if len(fields) != 1:
-            raise SchemaError(f"A bm25 index is on one column, not on {len(fields)}. Make an index for each.")
+            raise SchemaError(f"A bm25 index covers one column, not {len(fields)}. Create an index for each.")
         field = fields[0]
         if not pa.types.is_string(field.type) and not pa.types.is_large_string(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is of type {field.type}; a bm25 index is on a column of text.",
+                f"Column {field.name!r} is of type {field.type}; a bm25 index needs a column of text.",
                 column=field.name,
             )
         return checked(params)

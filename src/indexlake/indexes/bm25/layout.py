@@ -45,7 +45,7 @@ HEADER_SIZE = _HEADER.size + _SPANS.size
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header says: how many there are of everything, and where each section is (start, size)."""
+    """The counts of everything in the file, and where each section is, as (start, size)."""
 
     slots: int
     documents: int
@@ -58,12 +58,12 @@ class Header:
     spans: Mapping[str, tuple[int, int]]
 
     def width(self, section: str, count: int) -> int:
-        """The bytes of one of so many entries."""
+        """Return the size in bytes of one of the ``count`` entries of a section."""
         return self.spans[section][1] // count if count else 1
 
 
 def pack(header: Header, sizes: Mapping[str, int]) -> bytes:
-    """The header of a file whose sections have these sizes."""
+    """Return the header of a file whose sections have these sizes."""
     spans: list[int] = []
     at = HEADER_SIZE
     for name in SECTIONS:
@@ -76,19 +76,19 @@ def pack(header: Header, sizes: Mapping[str, int]) -> bytes:
 
 
 def padding(at: int) -> int:
-    """How many bytes are between one section's end and the next one's start."""
+    """Return the number of padding bytes before a section that could start at ``at``."""
     return -at % _ALIGNMENT
 
 
 def parse(path: str, size: int, data: Any) -> Header:
-    """Read a header, and check that its sections fit the file and each other."""
+    """Parse a header, and check that its sections fit the file and each other."""
     if len(data) < HEADER_SIZE:
         raise wrong(path, "it is shorter than its header")
     magic, version, flags, _, step, *counts = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise wrong(path, "it does not start like a full-text segment")
     if version != _VERSION:
-        raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
+        raise wrong(path, f"its version is {version}, and this release reads version {_VERSION}")
     numbers = _SPANS.unpack_from(data, _HEADER.size)
     spans = dict(zip(SECTIONS, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
     slots, documents, length, terms, postings, occurrences, pairs = counts

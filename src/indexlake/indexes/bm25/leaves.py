@@ -1,4 +1,4 @@
-"""The postings of one clause of a query, with scores: of a term, or of anything that has been worked out before."""
+"""Leaves of a query: the scored postings of one term, or of a clause that has been evaluated already."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = 128
 
 
 class Scored(NamedTuple):
-    """Documents, ascending, and the score of each."""
+    """Document numbers, ascending, and the score of each."""
 
     documents: Documents
     scores: Scores
@@ -31,27 +31,27 @@ NOTHING = Scored(np.empty(0, np.int64), np.empty(0, np.float64))
 
 class Leaf(Protocol):
     weight: float
-    """The clause with the greatest is looked at first."""
+    """Clauses are processed in descending order of weight."""
 
     most: float
-    """No document has a greater score."""
+    """An upper bound of the score of any document."""
 
     top: tuple[int, Scored] | None
-    """The best so many of its documents, if they are known: the better one first."""
+    """The best documents, best first, and how many were asked for, if they are known already."""
 
     def bound(self, lengths: Scores) -> Scores:
-        """No document of such a length has a greater score."""
+        """Return an upper bound of the score of a document of each of these lengths."""
         ...
 
     def everything(self) -> Scored: ...
 
     def probe(self, documents: Documents) -> tuple[Rows, Scores]:
-        """Which of some documents it has (their rows), with scores."""
+        """Return which of the documents match, as indices into ``documents``, and their scores."""
         ...
 
 
 class SmallLeaf:
-    """All postings at hand."""
+    """A leaf with all postings scored in memory."""
 
     def __init__(self, scored: Scored, span: int, weight: float | None = None) -> None:
         self._scored = scored
@@ -72,17 +72,17 @@ class SmallLeaf:
 
 
 class LargeLeaf:
-    """A frequent term, whose postings stay where they are."""
+    """A frequent term, whose postings are read and scored only as needed."""
 
     def __init__(self, collection: Collection, found: Found, weight: float) -> None:
         self._collection = collection
         self._chunks = found.chunks
         self._most = found.most
         self.weight = weight
-        # A document that has a term so often is at least as long, and a shorter one has it less often.
+        # A document is no shorter than a term's occurrences, and a shorter one does not have more of them.
         self.most = float(weight * collection.weigh(found.most, max(found.most, collection.shortest)))
-        self.bounds = [collection.units(chunk.part.segment) * weight for chunk in self._chunks]  # of each pair
-        self._best: tuple[float, Scored] | None = None  # a score, and the documents that reach it
+        self.bounds = [collection.units(chunk.part.segment) * weight for chunk in self._chunks]  # by pair
+        self._best: tuple[float, Scored] | None = None  # a score, and all documents that reach it
         self.top: tuple[int, Scored] | None = None
 
     def bound(self, lengths: Scores) -> Scores:
@@ -90,7 +90,7 @@ class LargeLeaf:
         return bound
 
     def everything(self) -> Scored:
-        return _together(self._collection, self._chunks, self.weight)
+        return _score_all(self._collection, self._chunks, self.weight)
 
     def probe(self, documents: Documents) -> tuple[Rows, Scores]:
         rows, scores = [], []
@@ -110,7 +110,7 @@ class LargeLeaf:
 
     @cached_property
     def sample(self) -> Documents:
-        """Some of the documents with the best scores."""
+        """Return some of the documents with the best scores."""
         chunk = max(self._chunks, key=lambda chunk: len(chunk.slots))
         codes = chunk.codes[:_SAMPLE]
         least = np.partition(codes, SEEDS)[SEEDS] if len(codes) > SEEDS else codes.max()
@@ -125,13 +125,13 @@ class LargeLeaf:
         return np.sort(self.probe(self.sample)[1])
 
     def reached(self, k: int) -> float:
-        """A score that k documents have at least."""
+        """Return a score that at least k documents reach, or 0 if that is not known."""
         return float(self._sample_scores[-k]) if k <= len(self._sample_scores) else 0.0
 
     def at_least(self, least: float, rest: list[Leaf]) -> Scored:
-        """The documents whose score can reach ``least`` with all that the leaves of ``rest`` could add.
+        """Return the documents whose score could reach ``least`` with everything that the leaves in ``rest`` might add.
 
-        If they are few, those that need nothing of others are remembered.
+        With no ``rest``, the answer is cached if it is small.
         """
         known = self._best
         if known is not None and not rest and known[0] <= least:
@@ -167,7 +167,7 @@ class LargeLeaf:
 
 
 def term_leaf(collection: Collection, term: str, boost: float) -> SmallLeaf | LargeLeaf | None:
-    """The postings of a term; None: there are none."""
+    """Return the leaf of a term, or None if no document has it."""
     known: SmallLeaf | LargeLeaf | None = collection.leaves.get((term, boost))
     if known is not None:
         return known
@@ -180,14 +180,14 @@ def term_leaf(collection: Collection, term: str, boost: float) -> SmallLeaf | La
         leaf = LargeLeaf(collection, found, weight)
         collection.hold(sum(bound.nbytes for bound in leaf.bounds))
     else:
-        scored = _together(collection, found.chunks, weight)
+        scored = _score_all(collection, found.chunks, weight)
         leaf = SmallLeaf(scored, collection.span, weight)
         collection.hold(2 * scored.scores.nbytes)
     collection.leaves[term, boost] = leaf
     return leaf
 
 
-def _together(collection: Collection, chunks: Sequence[Chunk], weight: float) -> Scored:
+def _score_all(collection: Collection, chunks: Sequence[Chunk], weight: float) -> Scored:
     documents, scores = [], []
     for chunk in chunks:
         slots, codes = chunk.slots, chunk.codes

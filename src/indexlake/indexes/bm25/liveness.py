@@ -1,7 +1,7 @@
-"""Which slots of a segment are live, and what follows: to leave the dead out costs about as much as there are of them.
+"""Which slots of a segment are live, and what follows from it.  Leaving out dead rows costs about as much as there are.
 
-What has been found out for the last mask is remembered with the segment if the mask is read-only, for then it is taken
-to stay as it is.
+What has been worked out for the latest mask is kept with the segment, provided the mask is read-only and therefore
+cannot change.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
-_CHEAP = 4096  # postings: look at the mask for each
-_FEWER = 16  # times fewer rows than postings: look for the rows among the postings
+_CHEAP = 4096  # with up to this many postings, check each against the mask
+_FEWER = 16  # with this many times fewer slots than postings, look the slots up among the postings
 _REMEMBERED = 4096
 
 
@@ -54,7 +54,7 @@ class Liveness:
 
     @cached_property
     def statistics(self) -> tuple[int, int]:
-        """The number of live documents, and the length of all of them."""
+        """The number of live documents and their total length."""
         if self.mask is None:
             return self._every
         lengths = self._lengths()
@@ -64,7 +64,7 @@ class Liveness:
         return (count, length) if self._few_are_live else (self._every[0] - count, self._every[1] - length)
 
     def live_postings(self, entry: Entry, slots: npt.NDArray[Any]) -> tuple[Rows | None, int]:
-        """Which postings of a term are live, and how many; no rows: all but a few are, and the mask says which."""
+        """Return the indices of a term's live postings (None: nearly all, see the mask), and how many there are."""
         if self.mask is None:
             return None, len(slots)
         if len(slots) > _CHEAP and len(self._few) * _FEWER < len(slots):
@@ -85,7 +85,7 @@ class Liveness:
 
 
 def liveness(segment: Segment, mask: Mask | None) -> Liveness:
-    """What a mask says of a segment."""
+    """Return the liveness of a segment under a mask, from the cache if possible."""
     if mask is None or mask.flags.writeable:
         return Liveness(segment, mask)
     last = segment.last_liveness

@@ -1,4 +1,4 @@
-"""Where two sorted arrays have the same numbers."""
+"""Finds the numbers that two sorted arrays have in common."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 Rows = npt.NDArray[np.int64]
 
-# Nanoseconds, measured: a binary search for ascending numbers, a number looked up in a table, a row of the table.
+# Measured, in nanoseconds: one step of binary searches for ascending numbers, one table look-up, one table row.
 _SEARCH, _LOOK, _ROW = 40.0, 4.0, 0.5
 
 
 def match(some: npt.NDArray[Any], others: npt.NDArray[Any], span: int) -> tuple[Rows, Rows]:
-    """The rows of both arrays that hold the same number; both ascend without doubles, from 0 to below ``span``."""
+    """Return where the arrays, ascending without duplicates from 0 to below ``span``, have the same numbers."""
     if len(some) > len(others):
         right, left = match(others, some, span)
         return left, right
@@ -24,10 +24,10 @@ def match(some: npt.NDArray[Any], others: npt.NDArray[Any], span: int) -> tuple[
         numbers = np.full(span, -1, np.int32)
         numbers[some] = np.arange(len(some), dtype=np.int32)
         found = numbers[others]
-        there = np.flatnonzero(found >= 0)
-        return found[there].astype(np.int64), there
+        matched = np.flatnonzero(found >= 0)
+        return found[matched].astype(np.int64), matched
     wanted = some.astype(others.dtype, copy=False)
     at = np.searchsorted(others, wanted)
     np.minimum(at, len(others) - 1, out=at)
-    there = np.flatnonzero(others[at] == wanted)
-    return there, at[there]
+    matched = np.flatnonzero(others[at] == wanted)
+    return matched, at[matched]

@@ -1,7 +1,7 @@
 """Merges runs or segments into one segment, a few pages of each at a time.
 
-Sources are in the order of their slots: of a term, the postings of one source all come before those of the next.  So
-postings are never sorted, only put one after the other.
+Sources come in the order of their slots, so all postings of a term in one source precede those in the next. Postings
+therefore never need sorting; they are only concatenated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from indexlake.indexes.bm25.writer import Batch, Pairs, Writer
 
 
 class Source(Protocol):
-    """Postings in the order of their terms.  Codes are numbers of its own pairs."""
+    """Postings in the order of their terms.  Codes are indices into the source's own pairs."""
 
     pairs: Pairs
 
@@ -27,7 +27,7 @@ class Source(Protocol):
 
 
 def merge_sources(sources: Sequence[Source], pairs: Pairs, writer: Writer) -> None:
-    """Write everything.  ``pairs`` are all that the sources have, as the writer numbers them."""
+    """Write all sources.  ``pairs`` are all pairs that occur in any of them, in the writer's order."""
     order = np.argsort(pairs)
     heads = []
     for source in sources:
@@ -44,7 +44,7 @@ def merge_sources(sources: Sequence[Source], pairs: Pairs, writer: Writer) -> No
 
 
 class _Head:
-    """What is next of a source."""
+    """The current page of a source, and how far it has been taken."""
 
     def __init__(self, pages: Iterator[Page], numbers: npt.NDArray[np.uint32], frequencies: npt.NDArray[Any]) -> None:
         self._pages = pages
@@ -55,7 +55,7 @@ class _Head:
         self.heavy = False
 
     def load(self) -> bool:
-        """Have a page that has terms left; False: there is none."""
+        """Make sure there is a page with terms left.  Return False at the end of the source."""
         while self._row == self._count:
             page = next(self._pages, None)
             if page is None:
@@ -83,7 +83,7 @@ class _Head:
         return str(self._terms[self._count - 1].as_py())
 
     def take(self, bound: str, *, inclusive: bool) -> Batch | None:
-        """Take the terms before a bound off a page that is not heavy."""
+        """Take the terms up to a bound from the page.  None if there are none, or if the page is heavy."""
         if self.heavy:
             return None
         row = self._row
@@ -112,7 +112,7 @@ class _Head:
         )
 
     def take_one(self) -> Iterator[Batch]:
-        """Take all postings of the next term."""
+        """Yield all postings of the next term."""
         if not self.heavy:
             found = self.take(self.first(), inclusive=True)
             assert found is not None
@@ -171,7 +171,7 @@ def _write_one(term: str, heads: Sequence[_Head], writer: Writer) -> None:
 
 
 def expand(firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The numbers first, first + 1, … of each range, one range after the other."""
+    """Return the numbers first, first + 1, … of each range, one range after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     found: npt.NDArray[np.int64] = np.arange(total) + np.repeat(firsts - (ends - counts), counts)

@@ -1,7 +1,7 @@
-"""What other search engines read in a query and this one does not.
+"""Recognises query syntax of other search engines that this one does not have.
 
-Read as plain words it would give wrong answers without a sign of it, so it is refused, with what to write instead.
-Plain punctuation is no such syntax: ``don't``, ``3:45``, ``R&D``, ``what?``.
+Read as plain words it would silently give wrong answers, so it is refused with a hint at what to write instead. Plain
+punctuation is not such syntax: ``don't``, ``3:45``, ``R&D``, ``what?``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _QUOTE = "or put it in quotes to find it as text"
 
 
 def refusal(word: str, follows: str, is_one_word: bool) -> str | None:
-    """What to say about a word without its sign; ``follows`` is the character after it.
+    """Return the error for a word of foreign syntax, without its sign, or None; ``follows`` is the next character.
 
-    ``is_one_word``: the tokenizer keeps all of its characters, so it can be looked for as it is.
+    ``is_one_word``: the tokenizer keeps all of its characters, so it can be looked up as it is.
     """
     before_more = follows in ("(", '"') and bool(follows)
     if word in ("&&", "||"):

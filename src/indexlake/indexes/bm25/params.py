@@ -36,7 +36,7 @@ TOKENIZERS = ("ngram", "whitespace", "words")
 
 
 def checked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with defaults filled in, or a ``SchemaError`` that says what there is."""
+    """Return the parameters with defaults filled in; raise a ``SchemaError`` that lists the choices if one is wrong."""
     refuse_params("bm25", params, DEFAULTS)
     found = {**DEFAULTS, **params}
     if found["tokenizer"] not in TOKENIZERS:

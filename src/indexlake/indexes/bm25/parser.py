@@ -35,7 +35,6 @@ class _Token(NamedTuple):
 
 
 def parse(query: Any, options: Mapping[str, Any], params: Mapping[str, Any]) -> TextQuery:
-    """Check and read a query."""
     for name in options:
         if name != "operator":
             raise ExpressionError(f"A text search has no option {name!r}; it has operator='or' or 'and'.")
@@ -55,7 +54,7 @@ def parse(query: Any, options: Mapping[str, Any], params: Mapping[str, Any]) -> 
 
 
 def _plain(words: Sequence[str], all_words: bool, params: Mapping[str, Any]) -> Node | None:
-    """What `_Parser` makes of words without any syntax, which most queries are, in less time."""
+    """Return what `_Parser` makes of words without any syntax, but faster: most queries are like that."""
     analyser = analyser_of(params)
     found = [
         _in_a_row([(term, place) for place, term in enumerate(analyser.terms(word))], params["positions"])
@@ -77,7 +76,7 @@ def _in_a_row(terms: Sequence[tuple[str, int]], has_positions: bool) -> Node | N
 
 
 class _Clause(NamedTuple):
-    """A part of a query, and whether it must or must not be there; no node: the analyser left nothing of it."""
+    """A part of a query and its sign.  Without a node, the analyser dropped all of it."""
 
     node: Node | None
     sign: str  # must, not or ""
@@ -142,7 +141,7 @@ class _Parser:
     # Structure
 
     def _either(self) -> Node | None:
-        """Clauses joined by OR, or side by side where that means OR."""
+        """Parse clauses joined by OR, or side by side where that means OR."""
         start = self._peek().at
         clauses = [self._all()]
         while (token := self._peek()).kind not in ("end", "close"):
@@ -164,7 +163,7 @@ class _Parser:
         return Boolean(must, should, must_not)
 
     def _all(self) -> _Clause:
-        """Clauses joined by AND, or side by side where that means AND."""
+        """Parse clauses joined by AND, or side by side where that means AND."""
         start = self._peek().at
         clauses = [self._clause()]
         while (token := self._peek()).kind == "AND" or (

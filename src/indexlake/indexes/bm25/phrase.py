@@ -1,4 +1,4 @@
-"""How often a phrase is in documents: the places of its terms are compared."""
+"""Counts how often a phrase occurs in documents by comparing the places of its terms."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Numbers = npt.NDArray[np.float64]
 def phrase_frequencies(
     collection: Collection, phrase: Phrase, within: Documents | None
 ) -> tuple[Documents, Numbers, Numbers]:
-    """The live documents that have a phrase, how often they have it, and their lengths."""
+    """Return the live documents that have the phrase, how often each has it, and their lengths."""
     documents, frequencies, lengths = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
     bounds = None if within is None else np.searchsorted(within, collection.bases).tolist()
     for part in collection.parts:
         entries = [part.segment.find(term) for term in phrase.terms]
-        there = [entry for entry in entries if entry is not None]
-        if len(there) < len(entries):
+        present = [entry for entry in entries if entry is not None]
+        if len(present) < len(entries):
             continue
         wanted = None
         if within is not None and bounds is not None:
             wanted = within[bounds[part.number] : bounds[part.number + 1]] - part.base
-        found, frequency, length = _in_part(part, there, phrase.places, wanted)
+        found, frequency, length = _in_part(part, present, phrase.places, wanted)
         documents.append(found + part.base)
         frequencies.append(frequency)
         lengths.append(length)
@@ -60,18 +60,18 @@ def _in_part(
         firsts = np.cumsum(counts) - counts
         here = expand(firsts[rows], counts[rows])
         positions = segment.positions(entry.first_position, entry.end_position)[here].astype(np.int64)
-        # Where the phrase starts, if this is its term: in the upper half the document.
+        # Where the phrase would start if this is its term, with the document in the upper half.
         starts = np.repeat(np.arange(len(rows)), counts[rows]) << 33 | positions + (last - place)
         common = starts if common is None else _in_both(starts, common)
         lengths = length[codes[rows]]
     assert common is not None
     frequencies = np.bincount(common >> 33, minlength=len(slots))
-    there = np.flatnonzero(frequencies)
-    return slots[there].astype(np.int64), frequencies[there].astype(np.float64), lengths[there]
+    matched = np.flatnonzero(frequencies)
+    return slots[matched].astype(np.int64), frequencies[matched].astype(np.float64), lengths[matched]
 
 
 def _in_both(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The numbers that both ascending arrays have: two sorted runs are merged fast."""
+    """Return the numbers in both ascending arrays.  Sorting their concatenation is fast: it is two sorted runs."""
     every = np.concatenate((some, others))
     every.sort(kind="stable")
     twice: npt.NDArray[np.int64] = every[1:][every[1:] == every[:-1]]

@@ -1,6 +1,6 @@
-"""What a text query is: a tree of terms, as the analyser of the index sees them.  Plain values that pickle.
+"""The parsed form of a text query: a tree of terms, as the analyser of the index sees them.  Plain picklable values.
 
-A node that the analyser left nothing of (stop words, punctuation) is not there.
+Parts that the analyser drops altogether (stop words, punctuation) have no node.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term, found as it is."""
+    """One exact term."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Terms that start with a text."""
+    """All terms that start with the text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fuzzy:
-    """Terms within so many edits: insertions, deletions, replacements and swaps of neighbours."""
+    """All terms within ``edits`` insertions, deletions, replacements and swaps of neighbours."""
 
     text: str
     edits: int
@@ -32,7 +32,7 @@ class Fuzzy:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Terms at places relative to the first."""
+    """Terms at the given places, relative to the first term."""
 
     terms: tuple[str, ...]
     places: tuple[int, ...]
@@ -40,7 +40,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """All of `must`, none of `must_not`; `should` adds to the score.  Without `must`, one of `should` is needed."""
+    """All of `must`, none of `must_not`; `should` adds to the score.  Without `must`, one of `should` must match."""
 
     must: tuple[Node, ...] = ()
     should: tuple[Node, ...] = ()
@@ -52,7 +52,7 @@ Node = Term | Prefix | Fuzzy | Phrase | Boolean
 
 @dataclass(frozen=True, slots=True)
 class TextQuery:
-    """A query, ready to be searched with; ``root`` None finds nothing."""
+    """A query that is ready to run; if ``root`` is None it finds nothing."""
 
     text: str
     root: Node | None

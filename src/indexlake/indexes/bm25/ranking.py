@@ -1,8 +1,9 @@
-"""The best k documents of clauses that are joined by OR, exactly, without scoring all that have one of them.
+"""Finds exactly the best k documents of clauses joined by OR, without scoring every document that matches one.
 
-Clauses are taken by falling weight.  As soon as k scores are known, a document that none of the clauses so far has can
-only enter if what is left can bring it there; what is left depends on how long the document is, so most postings of
-frequent terms are told apart by the number of their pair alone.  Candidates are looked up in what is left.
+Clauses are processed in descending order of weight.  Once k scores are known, a document that none of the clauses so
+far has can only get into the result if the remaining clauses can lift it there.  How much they can add depends on the
+document's length, so most postings of frequent terms can be ruled out by the number of their (frequency, length) pair
+alone.  The remaining candidates are looked up in the remaining clauses.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from indexlake.indexes.bm25.matching import match
 
 _FEW = 1000
 
-_SLACK = 1 - 1e-9  # sums of the same numbers in another order differ by less
+_SLACK = 1 - 1e-9  # sums of the same numbers in a different order differ by less than this
 
 Filter = Callable[[Documents], Documents]
-"""Leaves out the documents that are excluded."""
+"""Returns those of the documents that are not excluded."""
 
 
 def best(leaves: Sequence[Leaf], k: int, span: int, given: Scored | None = None, keep: Filter | None = None) -> Scored:
-    """The best k documents, the better one first, and of equal ones the one with the smaller number.
+    """Return the best k documents, best first; ties go to the smaller number.
 
-    ``given``: only these, whose scores are added.
+    With ``given``, only these documents are ranked, and their scores are added to.
     """
     if len(leaves) == 1 and given is None and keep is None:
         return _best_of_one(leaves[0], k)
@@ -58,7 +59,7 @@ def best(leaves: Sequence[Leaf], k: int, span: int, given: Scored | None = None,
 
 
 def _best_of_one(leaf: Leaf, k: int) -> Scored:
-    """Of a single clause, which remembers a few."""
+    """Return the best k documents of a single clause, which caches a few of them."""
     known = leaf.top
     if known is None or known[0] < k:
         if isinstance(leaf, LargeLeaf):
@@ -73,7 +74,7 @@ def _best_of_one(leaf: Leaf, k: int) -> Scored:
 
 
 def ranked(found: Scored, k: int) -> Scored:
-    """The best k of some documents, in order."""
+    """Return the best k of the documents, in order."""
     documents, scores = found
     if len(scores) > k:
         kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k]) if k else np.empty(0, np.int64)
@@ -92,7 +93,7 @@ def _within_reach(found: Scored, least: float) -> Scored:
 
 
 def _add(found: Scored, leaf: Leaf) -> Scored:
-    """Add what a clause gives to documents that are known."""
+    """Add a clause's scores to those of the documents found so far."""
     if not len(found.documents):
         return found
     rows, scores = leaf.probe(found.documents)
@@ -102,7 +103,7 @@ def _add(found: Scored, leaf: Leaf) -> Scored:
 
 
 def _united(found: Scored, leaf: Leaf, new: Scored, span: int, keep: Filter | None) -> Scored:
-    """Add a clause to the documents that are known, and the documents that are new with it."""
+    """Add a clause's scores to the documents found so far, and add the documents that are new with it."""
     if keep is not None and len(new.documents):
         rows, _ = match(new.documents, keep(new.documents), span)
         new = Scored(new.documents[rows], new.scores[rows])
@@ -122,7 +123,7 @@ def _united(found: Scored, leaf: Leaf, new: Scored, span: int, keep: Filter | No
 
 
 def _seed(leaves: Sequence[Leaf], number: int, found: Scored, k: int, keep: Filter | None) -> float:
-    """A score that k documents have at least, from a few that promise to be good."""
+    """Return a score that at least k documents reach, found by scoring a few promising ones."""
     seeds = [leaf.sample for leaf in leaves[number:] if isinstance(leaf, LargeLeaf)]
     seeds.append(ranked(found, max(k, SEEDS)).documents)
     documents = np.unique(np.concatenate(seeds))

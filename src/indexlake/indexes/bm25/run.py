@@ -1,7 +1,7 @@
 """Runs: the tokens of a stretch of rows, sorted into postings.
 
-A run holds as many tokens as fit the budget, so that a build needs the same memory however many rows there are.  A run
-that is not the only one waits in a temporary file.
+A run holds as many tokens as fit the budget, so a build needs the same memory however many rows there are.  If there is
+more than one run, they wait in temporary files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE_POSTINGS = 1 << 15
 
 
 class Postings(NamedTuple):
-    """Some postings of terms in order, with their positions."""
+    """Postings of one or more terms in order, with their positions."""
 
     slots: npt.NDArray[Any]
     codes: npt.NDArray[Any]
@@ -30,7 +30,7 @@ class Postings(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some terms in order, how many postings each has, and the postings: in several portions only for a single term."""
+    """Terms in order, the number of postings of each, and the postings, in portions if there is only one term."""
 
     terms: Any
     counts: npt.NDArray[np.int64]
@@ -52,9 +52,9 @@ class TokenBuffer:
         self.count += len(codes)
 
     def run(self, lengths: npt.NDArray[np.int64], first_slot: int, *, positions: bool) -> tuple[Batch, Pairs]:
-        """All postings in the order of the terms, and the pairs that their codes number.
+        """Return all postings in the order of the terms, and the pairs that their codes refer to.
 
-        ``lengths`` are those of the slots from ``first_slot`` on.
+        ``lengths`` are the document lengths of the slots from ``first_slot`` on.
         """
         terms, ranks = self._sorted_terms()
         if not self.count:
@@ -74,7 +74,7 @@ class TokenBuffer:
         counts = np.bincount(sorted_ranks[firsts], minlength=len(ranks)).astype(np.int64)
         places = np.concatenate([places for _, _, places in self._tokens])[order] if positions else None
         pairs, codes = number_pairs(frequencies, lengths[slots - np.uint32(first_slot)])
-        # A word whose every token was a stop word elsewhere has no postings.
+        # A term whose tokens were all dropped as stop words has no postings.
         if not counts.all():
             terms, counts = terms.filter(pa.array(counts > 0)), counts[counts > 0]
         return Batch(terms, counts, slots, codes, places), pairs
@@ -131,7 +131,7 @@ class SpilledRun:
 
 
 def page_bounds(firsts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Cut terms into pages of few terms and few postings; a term with more postings is alone."""
+    """Split terms into pages of few terms and few postings; a term with more postings gets a page of its own."""
     at, end = 0, len(firsts) - 1
     while at < end:
         last = int(np.searchsorted(firsts, firsts[at] + PAGE_POSTINGS, "right")) - 1
@@ -146,7 +146,7 @@ def string_array(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) ->
 
 
 def number_pairs(frequencies: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> tuple[Pairs, npt.NDArray[np.uint32]]:
-    """The different pairs of frequency and length, and for each posting the number of its pair."""
+    """Return the distinct pairs of frequency and length, and for each posting the number of its pair."""
     if not len(frequencies):
         return np.empty(0, np.int64), np.empty(0, np.uint32)
     width = int(lengths.max()) + 1
@@ -166,7 +166,7 @@ def number_pairs(frequencies: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> tu
 
 
 def _stable_order(ranks: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.int64]:
-    """The order by rank: sixteen bits at a time are sorted by counting, many times faster than by comparing."""
+    """Return the order by rank.  Sorting 16 bits at a time by counting is many times faster than comparing."""
     order = np.argsort(ranks.astype(np.uint16), kind="stable")
     if count > 1 << 16:
         high = (ranks >> np.uint32(16)).astype(np.uint16)[order]

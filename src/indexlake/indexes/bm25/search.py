@@ -1,8 +1,8 @@
-"""Searches all parts at once, with the statistics of the documents that are live in all of them.
+"""Searches all parts at once, using statistics of the documents that are live in any of them.
 
-Terms of a prefix or a fuzzy word count as one: their frequencies in a document are added (those of a fuzzy word less,
-the more edits it took), and the most frequent of them says how rare the clause is.  A phrase counts as often as it
-occurs and is as rare as all of its terms together.
+The terms of a prefix or a fuzzy word count as one: their frequencies in a document are added up (for a fuzzy word
+weighted by the number of edits), and the most frequent of them decides how rare the clause is.  A phrase counts as
+often as it occurs, and its idf is the sum of those of its terms.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from indexlake.indexes.bm25.query import Boolean, Fuzzy, Node, Phrase, Prefix, T
 from indexlake.indexes.bm25.ranking import best, ranked
 from indexlake.indexes.kind import Hits, Part
 
-_DENSE = 16  # times as many documents as postings: a sum for each document is cheaper than sorting
+_DENSE = 16  # with more than one posting for this many documents, an array of sums is cheaper than sorting
 
 
 def search(query: TextQuery, parts: Sequence[Part], k: int, params: Mapping[str, Any]) -> Hits:
-    """The best k live documents of all parts."""
+    """Return the best k live documents of all parts."""
     scored = NOTHING
     if query.root is not None and parts and k > 0:
         collection = Collection.of(parts, params)
@@ -57,7 +57,7 @@ class _Search:
         return best(self._leaves(root.should), k, self._span, given, keep)
 
     def _leaves(self, nodes: Sequence[Node]) -> list[Leaf]:
-        """A leaf for each clause; a term that is there twice counts twice."""
+        """Return a leaf for each clause; a term that occurs twice counts twice."""
         found: list[Leaf] = []
         times_of: dict[Node, int] = {}
         for node in nodes:
@@ -73,7 +73,7 @@ class _Search:
                 found.append(SmallLeaf(Scored(scored.documents, scored.scores * times), self._span))
         return found
 
-    # All documents of a clause, or those of some that are given
+    # All documents of a clause, or those among the given ones
 
     def _every(self, node: Node, within: Documents | None) -> Scored:
         if isinstance(node, Term):
@@ -119,7 +119,7 @@ class _Search:
                 lengths.append(length[codes])
         if not documents:
             return NOTHING
-        found, total, length = _added_up(
+        found, total, length = _deduplicated(
             np.concatenate(documents), np.concatenate(frequencies), np.concatenate(lengths), self._span
         )
         weight = collection.idf(max(collection.find(term).documents for term, _ in terms))
@@ -137,7 +137,7 @@ class _Search:
         return _only(found, self._without(found.documents, node.must_not), self._span) if node.must_not else found
 
     def _all(self, clauses: Sequence[Node], within: Documents | None) -> Scored:
-        """The documents that have all clauses; the rarest is looked at first."""
+        """Return the documents that satisfy all clauses, starting with the rarest."""
         found: Scored | None = None
         for clause in sorted(clauses, key=self._cost):
             here = self._every(clause, within if found is None else found.documents)
@@ -157,8 +157,8 @@ class _Search:
 
     def _without(self, documents: Documents, clauses: Sequence[Node]) -> Documents:
         for clause in clauses:
-            there = self._every(clause, documents).documents
-            rows, _ = match(documents, there, self._span)
+            excluded = self._every(clause, documents).documents
+            rows, _ = match(documents, excluded, self._span)
             kept = np.ones(len(documents), np.bool_)
             kept[rows] = False
             documents = documents[kept]
@@ -172,22 +172,22 @@ def _only(found: Scored, within: Documents | None, span: int) -> Scored:
     return Scored(found.documents[rows], found.scores[rows])
 
 
-def _added_up(
+def _deduplicated(
     documents: Documents, frequencies: Scores, lengths: Scores, span: int
 ) -> tuple[Documents, Scores, Scores]:
-    """Documents that may be there several times, once: with the sum of their frequencies, and their lengths."""
+    """Merge documents that occur several times: return each once, with the sum of its frequencies and its length."""
     if len(documents) * _DENSE > span:
         sums: Scores = np.bincount(documents, frequencies, span).astype(np.float64, copy=False)
         by_document = np.empty(span)
         by_document[documents] = lengths
-        there = np.flatnonzero(sums).astype(np.int64, copy=False)
-        return there, sums[there], by_document[there]
+        present = np.flatnonzero(sums).astype(np.int64, copy=False)
+        return present, sums[present], by_document[present]
     found, first, which = np.unique(documents, return_index=True, return_inverse=True)
     return found, np.bincount(which, frequencies, len(found)).astype(np.float64, copy=False), lengths[first]
 
 
 def _sum(found: Scored, more: Scored, span: int, *, unite: bool) -> Scored:
-    """Add scores of the same documents; ``unite``: and the documents that only the second one has."""
+    """Add the scores of documents in both.  With ``unite``, also include documents that only ``more`` has."""
     rows, others = match(found.documents, more.documents, span)
     scores = found.scores.copy()
     scores[rows] += more.scores[others]

@@ -1,8 +1,8 @@
 """An open full-text segment: where terms and their postings are.
 
 The file (see `layout`) is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong
-answer.  To look a term up touches one page of terms, its entry and its own postings.  What is kept in memory is small:
-fences, pairs and the terms looked up last.  Safe to share between threads.
+answer.  Looking up a term reads one page of terms, its entry and its own postings.  Little is kept in memory: fences,
+pairs and the terms looked up most recently.  Safe to share between threads.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _ENTRIES = Struct("<QQIxxxxQQxxxxxxxx")
 
 
 def saturation(frequency: Any, length: Any, k1: float, b: float, average: float) -> Any:
-    """The part of BM25 that depends on how often a term is in a document and how long that is."""
+    """Return the part of BM25 that depends on a term's frequency in a document and the document's length."""
     return (k1 + 1) * frequency / (frequency + k1 * (1 - b + b / average * length))
 
 
 class Entry(NamedTuple):
-    """A term of a segment: its postings, its positions, and how often it is in the document that has it most often."""
+    """A term of a segment: where its postings and positions are, and its greatest frequency in any document."""
 
     first: int
     end: int
@@ -46,8 +46,6 @@ class Entry(NamedTuple):
 
 
 class Segment:
-    """An open full-text segment."""
-
     def __init__(self, file: InputFile) -> None:
         self.path = file.path
         self._file = file
@@ -67,7 +65,7 @@ class Segment:
 
     @cached_property
     def starts(self) -> list[int]:
-        """The first slot of each of its blocks, and the number of all slots."""
+        """The first slot of each block, and the total number of slots."""
         found: list[int] = self._array("starts", "<u8").tolist()
         if found[0] != 0 or found[-1] != self.header.slots or any(a > b for a, b in pairwise(found)):
             raise self._nonsense()
@@ -75,17 +73,17 @@ class Segment:
 
     @cached_property
     def pairs(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Frequency and length of each pair, as they are calculated with."""
+        """The frequency and the length of each pair, as floats for calculations."""
         found = self._array("pairs", PAIR)
         return found["frequency"].astype(np.float64), found["length"].astype(np.float64)
 
     @cached_property
     def shortest(self) -> float:
-        """No document that has a term is shorter."""
+        """The length of the shortest document that has a term."""
         return float(self.pairs[1].min()) if self.header.pairs else 0.0
 
     def units(self, k1: float, b: float, average: float) -> npt.NDArray[np.float64]:
-        """What a posting of each pair weighs before it is multiplied with the idf; the last answer is remembered."""
+        """Return the weight of a posting with each pair before the idf is applied; the last answer is cached."""
         of, units = self._units
         if of != (k1, b, average):
             units = saturation(*self.pairs, k1, b, average)
@@ -93,13 +91,13 @@ class Segment:
         return units
 
     def lengths(self) -> npt.NDArray[Any]:
-        """The length of each slot's document; the greatest number of its type where there is none."""
+        """Return the document length of each slot; the type's greatest value means no document."""
         return self._array("lengths", f"<u{self.header.width('lengths', self.header.slots)}")
 
     # Terms
 
     def find(self, term: str) -> Entry | None:
-        """Where a term's postings are; None where no document has it."""
+        """Return where a term's postings are, or None if no document has it."""
         try:
             return self._remembered[term]
         except KeyError:
@@ -114,11 +112,11 @@ class Segment:
         return self.entry(row) if same else None
 
     def first_from(self, term: bytes) -> int:
-        """The first term that is not less."""
+        """Return the number of the first term that is not less than ``term``."""
         return self._place(term)[0]
 
     def _place(self, term: bytes) -> tuple[int, bool]:
-        """The first term that is not less, and whether it is the same."""
+        """Return the number of the first term that is not less, and whether it is equal."""
         page = max(bisect_right(self._fences, term) - 1, 0) * FENCE_STEP
         count = min(FENCE_STEP, self.header.terms - page)
         starts = self._term_starts(page, page + count).tolist()
@@ -131,7 +129,7 @@ class Segment:
         return page + row, row < count and data[starts[row] - low : starts[row + 1] - low] == term
 
     def entry(self, row: int) -> Entry:
-        """Where the postings of a term are."""
+        """Return where the postings of a term are."""
         at, _ = self.header.spans["table"]
         entries = self._file.read_at(at + row * TABLE.itemsize, 2 * TABLE.itemsize)
         first, first_position, most, end, end_position = _ENTRIES.unpack(entries)
@@ -140,7 +138,7 @@ class Segment:
         return Entry(first, end, first_position, end_position, most)
 
     def entries(self, first: int, end: int) -> npt.NDArray[Any]:
-        """The table of some terms, with the entry behind the last one."""
+        """Return the table entries of some terms, and the one after the last."""
         at, _ = self.header.spans["table"]
         found = np.frombuffer(
             self._file.read_at(at + first * TABLE.itemsize, (end + 1 - first) * TABLE.itemsize), TABLE
@@ -152,7 +150,6 @@ class Segment:
         return found
 
     def terms(self, first: int, end: int) -> pa.LargeStringArray:
-        """Some of the terms, in order."""
         starts = self._term_starts(first, end).astype(np.int64)
         at, size = self.header.spans["terms"]
         low, high = int(starts[0]), int(starts[-1])
@@ -178,13 +175,12 @@ class Segment:
     # Postings
 
     def slots(self, first: int, end: int) -> npt.NDArray[np.uint32]:
-        """The slots of some postings."""
         if self._is_small:
             return self._small[0][first:end]
         return np.frombuffer(self._file.read_at(self._slots_at + 4 * first, 4 * (end - first)), "<u4")
 
     def codes(self, first: int, end: int) -> npt.NDArray[Any]:
-        """The numbers of some postings' pairs."""
+        """Return the pair numbers of some postings."""
         if self._is_small:
             return self._small[1][first:end]
         width = self._code_width
@@ -192,23 +188,22 @@ class Segment:
 
     @cached_property
     def _small(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]:
-        """All slots and codes of a small segment: its postings are read at once instead of term by term."""
+        """All slots and codes of a small segment, whose postings are read together instead of term by term."""
         return self._array("slots", "<u4"), self._array("codes", f"<u{self._code_width}")
 
     def positions(self, first: int, end: int) -> npt.NDArray[Any]:
-        """Some positions."""
         width = self._position_width
         at, _ = self.header.spans["positions"]
         return np.frombuffer(self._file.read_at(at + width * first, width * (end - first)), f"<u{width}")
 
     def check_codes(self, codes: npt.NDArray[Any]) -> None:
-        """Raise unless all are numbers of pairs."""
+        """Raise an error unless all codes are numbers of pairs."""
         if len(codes) and int(codes.max()) >= self.header.pairs:
             raise self._nonsense()
 
     @property
     def last_position(self) -> int:
-        """No position is greater."""
+        """An upper bound of all positions."""
         return 0xFFFF if self._position_width == 2 else 0xFFFFFFFF
 
     # Bytes

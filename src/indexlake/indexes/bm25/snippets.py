@@ -1,4 +1,4 @@
-"""What to show of a text that was found: its best piece, with the words that were looked for in bold.
+"""Snippets: the best piece of a text that was found, with the matching words in bold.
 
 The text is escaped for HTML; the only tags are ``<b>`` and ``</b>``.
 """
@@ -13,11 +13,11 @@ from indexlake.indexes.bm25.expansion import edits_between
 from indexlake.indexes.bm25.query import Boolean, Fuzzy, Node, Phrase, Prefix, Term, TextQuery
 
 WIDTH = 160
-"""About so many characters are shown."""
+"""The approximate number of characters to show."""
 
 
 def snippet(query: TextQuery, analyser: Analyser, text: str) -> str:
-    """The piece of a text with most of the words that were looked for, or its start if there are none."""
+    """Return the piece of the text with the most matching words, or its start if there are none."""
     words = analyser.words(text)
     leaves = list(_leaves(query.root)) if query.root is not None else []
     known: dict[str, frozenset[int]] = {}
@@ -40,7 +40,7 @@ def snippet(query: TextQuery, analyser: Analyser, text: str) -> str:
 
 
 def _leaves(node: Node) -> Iterator[Term | Prefix | Fuzzy | Phrase]:
-    """The clauses that a text may have: not those that it must not have."""
+    """Yield the clauses that a text may match, leaving out those that must not."""
     if isinstance(node, Boolean):
         for clause in (*node.must, *node.should):
             yield from _leaves(clause)
@@ -62,7 +62,7 @@ def _is_of(word: Word, leaf: Term | Prefix | Fuzzy | Phrase) -> bool:
 
 
 def _piece(text: str, words: list[Word], marked: list[tuple[Word, frozenset[int]]]) -> tuple[int, int]:
-    """Where the best piece starts and ends: with most different clauses, then with most words, then the first one."""
+    """Return start and end of the best piece: the one with most distinct clauses, then most words, then the first."""
     if len(text) <= WIDTH:
         return 0, len(text)
     best = (0, 0)
@@ -87,7 +87,7 @@ def _piece(text: str, words: list[Word], marked: list[tuple[Word, frozenset[int]
 
 
 def _word_start(words: list[Word], at: int, latest: int) -> int:
-    """The start of the first word from a place on."""
+    """Return the start of the first word at or after a place."""
     if not at:
         return 0
     return next((word.start for word in words if at <= word.start <= latest), at)

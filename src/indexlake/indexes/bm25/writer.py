@@ -1,4 +1,4 @@
-"""Writes a segment: term after term in order, with their postings.  Memory does not grow with what is written."""
+"""Writes a segment term by term, in order, with their postings.  Memory does not grow with the amount written."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from indexlake.indexes.bm25.layout import FENCE_STEP, PAIR, SECTIONS, TABLE, Hea
 from indexlake.indexes.spool import Spool
 
 Pairs = npt.NDArray[np.int64]
-"""Pairs of (frequency, length) as one number each: the frequency in the upper half."""
+"""Pairs of (frequency, length), each as one number with the frequency in the upper half."""
 
 MOST_SLOTS = 1 << 32
 
 
 class Documents(NamedTuple):
-    """What a segment says of its rows: lengths (-1: no document) in a spool of int32, and their blocks."""
+    """The rows of a segment: document lengths in a spool of int32 (-1: no document), each block's first slot."""
 
     lengths: Spool
     starts: Sequence[int]
-    documents: int  # rows that have one
+    documents: int  # rows that have a document
     length: int  # of all documents
     longest: int
 
 
 class Batch(NamedTuple):
-    """Postings of terms in order: how many each term has, and those of all of them one after the other."""
+    """Terms in order, the number of postings of each, and the postings of all of them concatenated."""
 
     terms: Any  # an Arrow array of large_string
     counts: npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 def ordered_pairs(pairs: Pairs, documents: Documents, k1: float, b: float) -> Pairs:
-    """The pairs as a segment numbers them: the one that weighs most first."""
+    """Return the pairs in the order a segment numbers them: the greatest weight first."""
     pairs = np.unique(pairs)
     frequency, length = pairs >> 32, pairs & 0xFFFFFFFF
     average = max(documents.length / max(documents.documents, 1), 1e-9)
@@ -48,7 +48,7 @@ def ordered_pairs(pairs: Pairs, documents: Documents, k1: float, b: float) -> Pa
 
 
 class Writer:
-    """One segment."""
+    """Collects the sections of one segment."""
 
     def __init__(self, documents: Documents, pairs: Pairs, last_position: int, *, positions: bool) -> None:
         if documents.starts[-1] > MOST_SLOTS:
@@ -64,7 +64,7 @@ class Writer:
         self._term_bytes = self._fence_bytes = 0
 
     def add(self, batch: Batch) -> None:
-        """The next terms, with all of their postings."""
+        """Add the next terms, with all of their postings."""
         frequencies = self.add_postings(batch)
         firsts = np.cumsum(batch.counts) - batch.counts
         self.end_terms(
@@ -75,7 +75,7 @@ class Writer:
         )
 
     def add_postings(self, batch: Batch) -> npt.NDArray[np.int64]:
-        """Some postings of terms that end later.  Returns their frequencies."""
+        """Add postings of a term that is not complete yet, and return their frequencies."""
         self._sections["slots"].write(batch.slots.astype("<u4", copy=False))
         self._sections["codes"].write(batch.codes.astype(self._code_type, copy=False))
         if self._has_positions:
@@ -87,7 +87,7 @@ class Writer:
     def end_terms(
         self, terms: Any, counts: npt.NDArray[Any], occurrences: npt.NDArray[Any], most: npt.NDArray[Any]
     ) -> None:
-        """The terms whose postings have been added since the last call."""
+        """Complete the terms whose postings have been added since the last call."""
         table = np.zeros(len(counts), TABLE)
         table["posting"] = self._postings + np.cumsum(counts) - counts
         table["position"] = self._occurrences + np.cumsum(occurrences) - occurrences
@@ -107,7 +107,7 @@ class Writer:
         self._term_bytes += int(offsets[-1])
 
     def pieces(self) -> Iterator[Any]:
-        """The file.  Sections that were written in pieces are read back piece by piece."""
+        """Yield the file.  Sections that were spilled are read back piece by piece."""
         sections, documents = self._sections, self._documents
         end = np.zeros(1, TABLE)
         end["posting"], end["position"] = self._postings, self._occurrences
@@ -119,7 +119,7 @@ class Writer:
         sections["pairs"].write(pairs)
         length_type = "<u2" if documents.longest < 0xFFFF else "<u4"
         for piece in documents.lengths.pieces():
-            sections["lengths"].write(np.frombuffer(piece, np.int32).astype(length_type))  # -1 becomes all bits
+            sections["lengths"].write(np.frombuffer(piece, np.int32).astype(length_type))  # -1 becomes all bits set
         header = Header(
             slots=documents.starts[-1],
             documents=documents.documents,
@@ -140,7 +140,7 @@ class Writer:
 
 
 def string_parts(terms: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Where each term starts, and the bytes of all."""
+    """Return where each term starts, and the bytes of all terms."""
     _, offsets, data = terms.buffers()
     starts = np.frombuffer(offsets, np.int64, len(terms) + 1, 8 * terms.offset)
     size = int(starts[-1] - starts[0])

@@ -1,7 +1,7 @@
-"""A blocked Bloom filter over keys: all bits of a key lie in one 64-byte block, a cache line.
+"""A blocked Bloom filter over keys: all bits of a key are in one 64-byte block, which is one cache line.
 
-With 10 bits a key about one absent key in a hundred passes.  The filter is part of the file format: hashes
-and bit places are the same in every process and on every platform.
+With 10 bits per key, about one absent key in a hundred passes.  The filter is part of the file format: hashes and bit
+positions are the same in every process and on every platform.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _PROBES = 7
 _WORD = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15
 _SLICE = 1 << 16
-_PIECE_BLOCKS = 1 << 15  # 2 MB of the file, 16 MB while it is made
+_PIECE_BLOCKS = 1 << 15  # 2 MB of the file, 16 MB while being built
 
 
 def block_count(key_count: int) -> int:
-    """How many blocks a filter for so many keys has."""
+    """Return the number of blocks of a filter for this many keys."""
     return max(1, -(-key_count * BITS_PER_KEY // (8 * BLOCK_BYTES)))
 
 
 def build(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]:
-    """The filter of some hashes: `blocks` times eight words, little-endian on disk."""
+    """Return the filter of some hashes: `blocks` times eight words, little-endian on disk."""
     return np.concatenate(list(pieces(lambda: [hashes], blocks)))
 
 
 def pieces(hashes: Callable[[], Iterable[npt.NDArray[np.uint64]]], blocks: int) -> Iterator[npt.NDArray[np.uint64]]:
-    """The filter piece by piece.  The hashes, in as many arrays as they come, are gone through for each piece."""
+    """Yield the filter piece by piece, going through all hashes again for each piece."""
     for first in range(0, blocks, _PIECE_BLOCKS):
         count = min(_PIECE_BLOCKS, blocks - first)
-        bits = np.zeros(count * 8 * BLOCK_BYTES, np.uint8)  # a byte for every bit: much faster than to set bits
+        bits = np.zeros(count * 8 * BLOCK_BYTES, np.uint8)  # one byte per bit is much faster than setting bits
         for several in hashes():
             for start in range(0, len(several), _SLICE):
                 part = several[start : start + _SLICE]
@@ -52,12 +52,12 @@ def pieces(hashes: Callable[[], Iterable[npt.NDArray[np.uint64]]], blocks: int) 
 
 
 def block_of(hash_: int, blocks: int) -> int:
-    """The block that holds the bits of a hash."""
+    """Return the number of the block that holds the bits of a hash."""
     return ((hash_ >> 32) * blocks) >> 32
 
 
 def block_has(block: Any, hash_: int) -> bool:
-    """Whether a block (64 bytes) has all bits of a hash."""
+    """Return whether a block (64 bytes) has all bits of a hash."""
     b = (hash_ * _SPREAD) & _WORD
     mask = (
         1 << (b & 511)
@@ -72,7 +72,7 @@ def block_has(block: Any, hash_: int) -> bool:
 
 
 def may_hold(words: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Which hashes a whole filter may hold."""
+    """Return which hashes may be in the filter, given all its words."""
     blocks = len(words) // 8
     base = (_block_numbers(hashes, blocks) << np.uint64(3)).astype(np.int64)
     bits = hashes * np.uint64(_SPREAD)
@@ -89,5 +89,5 @@ def _block_numbers(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[n
 
 
 def full() -> npt.NDArray[np.uint64]:
-    """A filter that every hash passes."""
+    """Return a filter that every hash passes."""
     return np.full(8, _WORD, "<u8")

@@ -1,4 +1,4 @@
-"""Makes a key segment from the rows of one block after the other, in memory that does not grow with their number."""
+"""Builds a key segment block by block, in memory that does not grow with the number of rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from indexlake.schema import Field
 
 RUN_BYTES = 8 << 20
-"""When the blocks so far have so many bytes of keys, and another one begins, they are put aside, sorted."""
+"""When the blocks held have more bytes of keys than this and another begins, they are sorted and set aside."""
 
 _NOTHING = np.zeros(0, np.int64)
 
 
 class _Collector(ABC):
-    """Collects keys and slots, block after block.  What was put aside is merged in the end: memory is bounded."""
+    """Collects keys and slots block by block.  Blocks set aside are merged at the end, so memory is bounded."""
 
     def __init__(self, *, ints: bool, lasting: bool) -> None:
         self._ints = ints
@@ -50,7 +50,7 @@ class _Collector(ABC):
         self._held = 0
 
     def _take(self, rows: int) -> Slots:
-        """The slots of the next rows."""
+        """Return the slots of the next rows."""
         if self._held > RUN_BYTES and self._starts[-1] == self._next:
             self._put_aside()
         self._next += rows
@@ -65,9 +65,9 @@ class _Collector(ABC):
         self._starts.append(self._next)
 
     def keyed(self) -> tuple[KeyColumn, Slots]:
-        """The keys of the rows without a null in their key, in the order of their slots, and those slots.
+        """Return the keys of the rows without a null in their key, and their slots, in slot order.
 
-        Of all rows of a single block, else of the blocks that were not put aside.
+        Only blocks that were not set aside are included; a single block never is.
         """
         self._keys = [KeyColumn.concat(self._keys)]
         self._slots = [np.concatenate(self._slots)]
@@ -88,7 +88,7 @@ class _Collector(ABC):
 
     @abstractmethod
     def _content(self, *, filtered: bool) -> Content:
-        """A segment of what was not put aside."""
+        """Return a segment of the blocks that were not set aside."""
 
     def _entries(self) -> Entries:
         keys, slots = self.keyed()
@@ -96,9 +96,9 @@ class _Collector(ABC):
 
 
 class Builder(_Collector):
-    """Collects the keys of the rows, and their columns where the index includes some.
+    """Collects the keys of rows, and their columns if the index includes any.
 
-    ``hashed``: the hashes of keys instead; of several columns, rows with a null are not among them.
+    With ``hashed``, hashes are stored instead of keys, and rows with a null in a key of several columns are left out.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Builder(_Collector):
 
 
 class ElementBuilder(_Collector):
-    """Collects the elements of lists: an entry for each that is not null."""
+    """Collects the elements of lists: one entry for each element that is not null."""
 
     def __init__(self, field: Field, *, lasting: bool) -> None:
         self._codec = codec_for(field.type.value_type)
@@ -168,7 +168,7 @@ class ElementBuilder(_Collector):
 
 
 def _any_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
-    """Which rows have a null in one of the columns; None: no row."""
+    """Return which rows have a null in any of the columns, or None if none has."""
     found: npt.NDArray[np.bool_] | None = None
     for column in columns:
         if column.null_count:

@@ -1,27 +1,27 @@
 """The header of a segment file, little-endian: a fixed header, then sections at 64-byte boundaries.
 
-A *run* is a sorted list of keys and of the slots that hold them.  Keys are encoded as `keys` says; the slots of one key
-ascend.  Rows with a null in their key are not in the run, so that whatever looks for equal keys never meets them:
+A *run* is a sorted list of keys and of the slots that hold them.  Keys are encoded as described in `keys`; slots of
+equal keys ascend.  Rows with a null in their key are not in the run, so that a search for equal keys never finds them:
 
-- of a key of one column, `nulls` has their slots;
-- of a composite key, they are in a second run, the *partial* one, whose keys have a mark in front of each part, so that
-  nulls are last and every part can be sought behind those before it (`partial`).
+- for a key of one column, `nulls` has their slots;
+- for a composite key, they are in a second run, the *partial* one.  Its keys have a marker in front of each part, so
+  that nulls come last and every part can be searched within those before it (`partial`).
 
-common      what all keys of the run start with
+common      the prefix that all keys of the run share
 starts      8 bytes each: the first slot of every block, and the number of slots
 fences      every 4096th prefix
 bloom       the Bloom filter
-prefixes    8 bytes a key, sorted by key: the key itself, or its bytes behind `common`, as an integer
-positions   the slots, 4 bytes each; 8 where there are more than 2**32 slots
-offsets     where each key starts in `keys`, and the end; absent where all keys are as long
-keys        the whole keys; absent where they are integers
+prefixes    8 bytes a key, sorted by key: the key itself, or its bytes after `common`, as an integer
+positions   the slots, 4 bytes each, or 8 if there are more than 2**32 slots
+offsets     where each key starts in `keys`, and the end; absent if all keys have the same length
+keys        the whole keys; absent if they are integers
 nulls       slots, ascending
 partial_…   the sections of the partial run, which has no filter
-values      the columns of an index that includes some: an Arrow stream for every 1024 slots, one at least
+values      the columns of an index that includes some: an Arrow stream for every 1024 slots, at least one
 value_ends  8 bytes each: where the streams end
 
-Version 1 was for one block whose keys have no nulls: slots are positions in it, and there are no sections but those of
-the run and its filter.
+Version 1 was for one block whose keys have no nulls: slots are positions in it, and the only sections are those of the
+run and its filter.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class RunLayout:
-    """Where a run is.  `width` is the size of every key, 0 where it varies; `slot_size` that of a slot."""
+    """Where a run is.  `width` is the size of every key, or 0 if it varies; `slot_size` is the size of a slot."""
 
     count: int
     is_int: bool
@@ -77,7 +77,7 @@ class RunLayout:
     keys: Section
 
     def fits(self) -> bool:
-        """Whether the sections fit each other."""
+        """Return whether the sizes of the sections are consistent."""
         offset_size = 4 if self.keys.size < 1 << 32 else 8
         return (
             self.fences.size == 8 * -(-self.count // FENCE_STEP)
@@ -90,7 +90,7 @@ class RunLayout:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of a segment says."""
+    """The contents of a segment's header."""
 
     unique: bool
     slot_count: int
@@ -104,12 +104,12 @@ class Header:
 
 
 def slot_size(slot_count: int) -> int:
-    """How many bytes a slot takes."""
+    """Return the number of bytes of a slot."""
     return 4 if slot_count <= 1 << 32 else 8
 
 
 class Pieces(Protocol):
-    """The bytes of a section, which are not in memory together."""
+    """The bytes of a section, which are not all in memory."""
 
     @property
     def size(self) -> int: ...
@@ -127,7 +127,7 @@ def assemble(
     partial_count: int = 0,
     partial_width: int = 0,
 ) -> Iterator[memoryview]:
-    """The pieces of a segment file, one after the other, from its sections: buffers, or `Pieces`."""
+    """Yield the pieces of a segment file from its sections, which are buffers or `Pieces`."""
     flags = _INT_KEYS * is_int | _UNIQUE * unique
     header = _HEADER.pack(_MAGIC, VERSION, flags, FENCE_STEP, key_count, width)
     header += _MORE.pack(slot_count, partial_count, partial_width)
@@ -149,14 +149,14 @@ def assemble(
 
 
 def parse(path: str, size: int, header: Any) -> Header:
-    """Read a header (its first `HEADER_SIZE` bytes, or all there are), and check that its sections fit together."""
+    """Parse a header (`HEADER_SIZE` bytes, or all of a shorter file) and check that its sections fit."""
     if len(header) < _OLD_SIZE:
         raise _wrong(path, "it is shorter than its header")
     magic, version, flags, fence_step, count, width = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise _wrong(path, "it does not start like a key segment")
     if version not in (1, VERSION):
-        raise _wrong(path, f"it is of version {version}, this release reads versions 1 and {VERSION}")
+        raise _wrong(path, f"its version is {version}, and this release reads versions 1 and {VERSION}")
     names, at = (_OLD_SECTIONS, _HEADER.size) if version == 1 else (_SECTIONS, _HEADER.size + _MORE.size)
     if len(header) < at + 16 * len(names):
         raise _wrong(path, "it is shorter than its header")

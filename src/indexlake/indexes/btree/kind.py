@@ -1,4 +1,4 @@
-"""The kind "btree": sorted runs of keys behind a Bloom filter.  Of a list column, the keys are the elements."""
+"""The kind "btree": sorted runs of keys behind a Bloom filter.  For a list column, the keys are the elements."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class BTree(IndexKind):
     def orders(
         self, index: Index, fields: Sequence[Field], order: Sequence[tuple[str, bool]], probe: KeyProbe | None = None
     ) -> bool:
-        """Whether `Segment.in_order` gives the rows of a probe, or all, in this order of (file column, descending).
+        """Return whether `Segment.in_order` yields a probe's rows, or all, in this order of (file column, descending).
 
-        Nulls are last.  Columns for which the probe has one value may be left out of the order.
+        Nulls come last.  Columns that the probe fixes to one value may be left out of the order.
         """
         keys = fields[: len(index.key_field_ids)]
         if _is_list(keys[0]) or len({descending for _, descending in order}) != 1:

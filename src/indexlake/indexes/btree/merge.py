@@ -1,6 +1,6 @@
-"""One segment from several: their entries for the blocks that are kept, with new slots.
+"""Merges several segments into one: their entries for the blocks that are kept, with new slots.
 
-Runs are merged a range of keys at a time, so that memory is bounded however long they are.
+Runs are merged one range of keys at a time, so that memory is bounded however long they are.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from indexlake.indexes.spool import Spool
 Inputs = Sequence[tuple[Segment, Sequence[int]]]
 
 BATCH_BYTES = 2 << 20
-"""About so many bytes of keys and slots are merged at a time."""
+"""About this many bytes of keys and slots are merged at a time."""
 
 _MOST_SPANS = 1 << 16
-"""A range of keys is divided into so many parts of runs at a time."""
+"""The most parts of runs that a range of keys is divided into at a time."""
 
 _OBJECT = 64
-"""What a key of a sample takes besides its bytes, about."""
+"""Approximate overhead of a sampled key beyond its bytes."""
 
 _LET_GO = 8
-"""After so many times what was read of the files does not stay in memory."""
+"""After this many batches, what was read of the files is released from memory."""
 
 
 class _Moved(NamedTuple):
-    """How slots of one input become those of the new segment: what to add, for each block that is kept.
+    """Maps the slots of one input to those of the new segment: which blocks are kept, and what to add to their slots.
 
-    Those that are kept stay in their order.
+    Kept blocks stay in their order.
     """
 
     starts: Slots
@@ -48,14 +48,14 @@ class _Moved(NamedTuple):
     added: Slots
 
     def moved(self, slots: Slots) -> tuple[Slots, Slots]:
-        """(which of the slots are kept, their new slots)."""
+        """Return which of the slots are kept, as indices, and their new slots."""
         blocks = np.searchsorted(self.starts, slots, "right") - 1
         here = np.flatnonzero(self.kept[blocks])
         return here, slots[here] + self.added[blocks[here]]
 
 
 def merged(inputs: Inputs, *, filtered: bool = True) -> Content:
-    """The entries of the blocks with these ordinals of each segment, in this order."""
+    """Return a segment of the blocks with these ordinals of each input, in this order."""
     starts, sources = _sources(inputs)
     ints, count = inputs[0][0].run.is_int, starts[-1]
     runs = [(segment.run, move) for segment, move in sources if len(segment.run)]
@@ -79,7 +79,7 @@ def merged(inputs: Inputs, *, filtered: bool = True) -> Content:
 
 
 def _sources(inputs: Inputs) -> tuple[list[int], list[tuple[Segment, _Moved]]]:
-    """The first slots of the new blocks, and the inputs in the order of their new slots."""
+    """Return the first slots of the new blocks, and the inputs in the order of their new slots."""
     starts = [0]
     sources: list[tuple[Segment, _Moved]] = []
     for segment, ordinals in inputs:
@@ -95,7 +95,7 @@ def _sources(inputs: Inputs) -> tuple[list[int], list[tuple[Segment, _Moved]]]:
 
 
 def _ascending(ordinals: Sequence[int]) -> list[list[int]]:
-    """Cut where they do not ascend: blocks of one segment may have changed their order."""
+    """Split ordinals into ascending stretches: a segment's blocks may have changed their order."""
     parts: list[list[int]] = []
     for before, ordinal in pairwise([None, *ordinals]):
         if before is None or ordinal is None or ordinal < before:
@@ -105,13 +105,13 @@ def _ascending(ordinals: Sequence[int]) -> list[list[int]]:
 
 
 def _common(runs: Sequence[tuple[Run, _Moved]]) -> bytes:
-    """What all keys start with."""
+    """Return the prefix that all keys of the runs share."""
     ends = [key for run, _ in runs if not run.is_int for key in run.keys_at([0, len(run) - 1])]
     return KeyColumn.from_keys(ends, ints=False).common_prefix()
 
 
 def _in_order(runs: Sequence[tuple[Run, _Moved]]) -> Iterator[tuple[KeyColumn, Slots]]:
-    """The kept keys of all runs in order, with their new slots, some at a time; slots of equal keys ascend."""
+    """Yield the kept keys of all runs in batches, in order, with their new slots; slots of equal keys ascend."""
     moves = [move for _, move in runs]
     waiting = [[(run, 0, len(run)) for run, _ in runs]] if runs else []
     while waiting:
@@ -132,7 +132,7 @@ def _in_order(runs: Sequence[tuple[Run, _Moved]]) -> Iterator[tuple[KeyColumn, S
 
 
 _Span = tuple[Run, int, int]
-"""The rows of a run from one to another."""
+"""A run, and the range of its rows from one to another."""
 
 
 def _size(span: _Span) -> int:
@@ -141,7 +141,7 @@ def _size(span: _Span) -> int:
 
 
 def _divided(spans: Sequence[_Span]) -> list[list[_Span]]:
-    """Two or more ranges of keys, most of them of about a batch."""
+    """Split the spans into two or more ranges of keys, most of them about the size of a batch."""
     rows, size = sum(end - first for _, first, end in spans), sum(map(_size, spans))
     pieces = min(size // BATCH_BYTES, _MOST_SPANS // len(spans)) + 1
     sampled = min(pieces * len(spans), BATCH_BYTES // (size // rows + _OBJECT)) + 1
@@ -156,7 +156,7 @@ def _divided(spans: Sequence[_Span]) -> list[list[_Span]]:
     cuts: list[Key] = []
     every = -(-len(sample) // pieces)
     for key in sample[every - 1 :: every]:
-        if key == last:  # it fills a range: the next one begins behind it
+        if key == last:  # this key fills a whole range, so the next one begins after it
             key = key + 1 if isinstance(key, int) else key + b"\x00"
         if key > last:
             last = key

@@ -1,7 +1,7 @@
-"""Rows of a segment in the order of their keys: those of the run, and between them those with nulls in their keys.
+"""Rows of a segment in key order: those of the run, with rows that have a null in their key in between.
 
-A row with a null stands behind all rows with the same values in front of the null.  Forward, nulls are last; backward
-is exactly the reverse, so it is the descending order of columns without nulls.  Lazy: the first rows cost little.
+A row with a null comes after all rows with the same values before the null.  Forward, nulls are last; backward is
+exactly the reverse, which for columns without nulls is descending order.  Lazy: the first rows cost little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 class Ordered:
-    """Some spans of rows of a run and of the partial one; those of each ascend."""
+    """Spans of rows of a run and of the partial run, ascending within each."""
 
     def __init__(self, run: Run, spans: Spans, partial: Run | None, partial_spans: Spans) -> None:
         self._run, self._spans = run, spans
@@ -47,7 +47,7 @@ class Ordered:
             yield self._run, first, end
 
     def _groups(self, *, backward: bool) -> Iterator[tuple[tuple[Run, int, int], int]]:
-        """Rows of the partial run with the same values in front of a null, and how many rows of the run are before."""
+        """Yield groups of partial rows with the same values before a null, and the number of run rows before each."""
         partial = self._partial
         if partial is None:
             return

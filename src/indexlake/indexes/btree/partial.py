@@ -1,8 +1,8 @@
-"""Keys of several columns of which some are null, for the partial run of a segment.
+"""Keys of several columns, some of them null, for the partial run of a segment.
 
-Each part has a byte in front that says what follows: 01 an integer of eight bytes, 02 an escaped byte string and its
-end, 03 nothing, because the value is null.  A column has parts of one type only, so nulls are last and the other values
-in their order.  Behind its byte a part is what it is in the middle of a key without nulls (`keys`).
+Each part starts with a byte that says what follows: 01 an integer of eight bytes, 02 an escaped byte string with its
+terminator, 03 nothing, because the value is null.  All parts of a column have the same type, so nulls come last and
+other values are in order.  After that byte, a part is encoded as in the middle of a key without nulls (`keys`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDING = b"\x00\x00"
 
 
 def partial_keys(codecs: Sequence[Codec], columns: Sequence[pa.Array]) -> KeyColumn:
-    """The keys of the rows of some columns."""
+    """Return the keys of rows given as columns, which may contain nulls."""
     parts: list[Any] = []
     for codec, column in zip(codecs, columns, strict=True):
         values = [_scalar(_mark(codec)), *part_values(codec, column, last=False), _scalar(b"")]
@@ -32,17 +32,17 @@ def partial_keys(codecs: Sequence[Codec], columns: Sequence[pa.Array]) -> KeyCol
 
 
 def partial_part(codec: Codec, value: Any) -> bytes:
-    """A canonical value as a part."""
+    """Return a canonical value encoded as a part."""
     return _mark(codec) + encode_part(codec, value, last=False)
 
 
 def values_begin(codec: Codec) -> bytes:
-    """What every part of a column that is not null starts with."""
+    """Return the byte with which every part of a column starts unless it is null."""
     return _mark(codec)
 
 
 def before_null(key: bytes) -> tuple[bytes, bytes]:
-    """What all keys with this first null start with; and the parts before it, as a key without nulls has them."""
+    """Return the key up to and including its first null, and the parts before it encoded as without nulls."""
     parts: list[bytes] = []
     at = 0
     while key[at : at + 1] != NULL:
@@ -53,7 +53,7 @@ def before_null(key: bytes) -> tuple[bytes, bytes]:
 
 
 def first_part(key: bytes) -> bytes:
-    """The first part, which is not null, as a key without nulls has it."""
+    """Return the first part, which must not be null, encoded as in a key without nulls."""
     return key[1 : _end(key, 0)]
 
 
@@ -62,7 +62,7 @@ def _end(key: bytes, at: int) -> int:
 
 
 def after(prefix: bytes) -> bytes | None:
-    """The least key greater than all that start with a prefix; None if there is none."""
+    """Return the least key greater than all keys with a prefix, or None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 

@@ -1,4 +1,4 @@
-"""What a sorted run of keys answers of a predicate: equality of the first columns, then a range of the next one."""
+"""What a sorted run of keys can answer of a predicate: equality on the first columns, then a range of the next one."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from indexlake.schema import Field
 
 MOST_KEYS = 10_000
-"""Up to so many combinations of values are looked up."""
+"""Up to this many combinations of values are looked up."""
 
 Ranges = tuple[tuple[Key | None, Key | None], ...]
-"""From where (included) to where (excluded); None: no bound.  Ascending, and none meets another."""
+"""Ranges from a key (inclusive) to a key (exclusive), None meaning unbounded; ascending and disjoint."""
 
 _RANGE_OPS = ("<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyProbe:
-    """Whole keys or ranges of keys to look up.  All that it finds satisfies the tests that it was made from."""
+    """Whole keys or ranges of keys to look up.  Everything found satisfies the tests that the probe was made from."""
 
-    terms: tuple[Any, ...]  # which print themselves
+    terms: tuple[Any, ...]  # printed with str()
     keys: tuple[Key, ...] = ()  # ascending
     ranges: Ranges = ()
-    partial: Ranges = ()  # of the keys with nulls
-    nulls: bool = False  # the rows whose only key column is null
-    fixed: frozenset[str] = frozenset()  # the file columns that have one value in all that is found
+    partial: Ranges = ()  # in the run of keys with nulls
+    nulls: bool = False  # look up the rows whose only key column is null
+    fixed: frozenset[str] = frozenset()  # file columns that have the same value in all rows found
     exact: bool = True
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.terms))
 
     def meets(self, low: bytes, high: bytes) -> bool:
-        """Whether a segment with these bounds (`SegmentFile.min_key` and `max_key`) may hold some of it."""
+        """Return whether a segment with these bounds (`SegmentFile.min_key` and `max_key`) may hold a match."""
         if self.nulls or (self.partial and not self.ranges):
-            return True  # bounds know nothing of nulls
+            return True  # bounds do not cover nulls
         at = bisect_left(self.keys, low, key=key_to_bytes)
         return (at < len(self.keys) and key_to_bytes(self.keys[at]) <= high) or any(
             (first is None or key_to_bytes(first) <= high) and (end is None or key_to_bytes(end) > low)
@@ -53,7 +53,7 @@ class KeyProbe:
 
 
 def key_probe(fields: Sequence[Field], test: Test) -> KeyProbe | None:
-    """What of a condition on file columns keys of some columns answer; None: nothing."""
+    """Return the part of a condition on file columns that an index on these fields can answer, or None."""
     by_column: dict[str, list[ColumnTest]] = {}
     for part in conjuncts(test):
         if isinstance(part, ColumnTest):
@@ -122,7 +122,7 @@ def _keys(codecs: Sequence[Codec], choices: Sequence[Sequence[Any]]) -> set[Any]
 
 
 def _equal_values(codec: Codec, tests: Sequence[ColumnTest]) -> list[Any] | None:
-    """The canonical values that the column must be among, each once."""
+    """Return the distinct canonical values that the column must be among, or None if the tests do not name any."""
     named = [t.values for t in tests if t.op in ("=", "in")]
     if not named:
         return None
@@ -132,7 +132,7 @@ def _equal_values(codec: Codec, tests: Sequence[ColumnTest]) -> list[Any] | None
 
 @dataclass(frozen=True, slots=True)
 class _Equality:
-    """One of some canonical values."""
+    """The column is one of some canonical values."""
 
     field: Field
     values: Sequence[Any]
@@ -148,7 +148,7 @@ class _Equality:
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """Canonical values from `low` to `high`, each with whether it is included; or null."""
+    """Canonical values from `low` to `high`, each with a flag that says whether it is included; or null."""
 
     field: Field
     low: tuple[Any, bool] | None = None
@@ -185,7 +185,7 @@ def _interval(field: Field, tests: Sequence[ColumnTest]) -> _Interval | None:
 
 
 def _key_range(codec: Codec, interval: _Interval) -> tuple[Key | None, Key | None]:
-    """The keys of one column in an interval."""
+    """Return the range of one-column keys in an interval."""
 
     def bound(of: tuple[Any, bool], *, behind: bool) -> Key | None:
         key = encode_key([codec], [of[0]])
@@ -198,12 +198,12 @@ def _key_range(codec: Codec, interval: _Interval) -> tuple[Key | None, Key | Non
     low, high = interval.low, interval.high
     first = None if low is None else bound(low, behind=not low[1])
     if low is not None and first is None:
-        return 0, 0  # nothing is greater than the greatest
+        return 0, 0  # nothing is greater than the greatest key
     return first, None if high is None else bound(high, behind=high[1])
 
 
 def _plain_range(before: bytes, codec: Codec, interval: _Interval | None, *, last: bool) -> tuple[Key, Key | None]:
-    """The keys of several columns that start with ``before`` and have the next column in an interval."""
+    """Return the range of composite keys that start with ``before`` and have the next column in an interval."""
 
     def bound(of: tuple[Any, bool], *, behind: bool) -> bytes | None:
         key = before + encode_part(codec, of[0], last=last)
@@ -219,7 +219,7 @@ def _plain_range(before: bytes, codec: Codec, interval: _Interval | None, *, las
 
 
 def _partial_range(before: bytes, codec: Codec, interval: _Interval | None) -> tuple[Key, Key | None]:
-    """The same of keys with nulls."""
+    """Return the same range for keys with nulls."""
     if interval is None:
         return before, after(before)
     if interval.null:
@@ -233,11 +233,11 @@ def _partial_range(before: bytes, codec: Codec, interval: _Interval | None) -> t
     if high is not None:
         key = before + partial_part(codec, high[0])
         end = after(key) if high[1] else key
-    assert first is not None  # a part starts with a small byte
+    assert first is not None  # the marker byte is small, so there is a greater key
     return first, end
 
 
-# For people
+# Display
 
 
 def shown(codec: Codec, value: Any) -> str:

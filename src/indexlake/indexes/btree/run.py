@@ -1,7 +1,7 @@
-"""A sorted run of keys in a segment file: which rows of it hold a key or lie between two keys, and their slots.
+"""A sorted run of keys in a segment file: finds the rows that hold a key or lie between two keys, and their slots.
 
-It is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong answer.  To find one key
-or one bound takes one page of prefixes, however long the run is.
+It is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong answer.  Finding one key
+or one bound reads a single page of prefixes, however long the run is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Run:
     # One key
 
     def rows_of(self, key: Key) -> tuple[int, int]:
-        """The rows [low, high) that hold a key."""
+        """Return the rows [low, high) that hold the key."""
         self.check_kind(isinstance(key, int))
         if isinstance(key, int):
             return self._rows_of_prefix(key)
@@ -64,7 +64,7 @@ class Run:
         return low + first, low + bisect_right(rows, key, first, key=self._key_at)
 
     def row_of(self, key: Key) -> int:
-        """The first row whose key is not less."""
+        """Return the first row whose key is not less."""
         self.check_kind(isinstance(key, int))
         if isinstance(key, int):
             return len(self) if key >= 1 << 64 else self._rows_of_prefix(key)[0]
@@ -74,7 +74,7 @@ class Run:
         return low + bisect_left(range(low, high), key, key=self._key_at)
 
     def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
-        """The rows with low <= key < high; None is no bound."""
+        """Return the rows with low <= key < high, where None means unbounded."""
         first = 0 if low is None else self.row_of(low)
         return first, len(self) if high is None else max(first, self.row_of(high))
 
@@ -82,8 +82,8 @@ class Run:
         return int.from_bytes(key[self._prefix_start : self._prefix_start + 8].ljust(8, b"\0"), "big")
 
     def _rows_of_prefix(self, prefix: int) -> tuple[int, int]:
-        """The rows with a prefix, or where they would be."""
-        first = bisect_left(self._fences, prefix)  # the first such row is in the page before this fence, or at it
+        """Return the rows with this prefix, or an empty range where they would be."""
+        first = bisect_left(self._fences, prefix)  # the first row is before this fence, or at it
         last = bisect_right(self._fences, prefix, first)
         if last == 0:
             return 0, 0
@@ -112,7 +112,7 @@ class Run:
         return bytes(self._read(layout.keys.start + start, end - start))
 
     def keys_at(self, rows: list[int]) -> list[Key]:
-        """The keys of a few rows."""
+        """Return the keys of a few rows."""
         if self.is_int:
             start = self._layout.prefixes.start
             return [int(self._numbers(start + 8 * row, 1, 8)[0]) for row in rows]
@@ -121,9 +121,10 @@ class Run:
     # Many keys
 
     def rows_of_many(self, keys: KeyColumn, *, unique: bool) -> tuple[Rows, Rows, Rows]:
-        """(indices into ``keys`` of those that are there, ascending; the first row of each; the row behind its last).
+        """Find many keys: return the indices of those found, ascending, and for each its first row and the row after
+        its last.
 
-        ``unique``: no key is in the run twice.
+        ``unique``: no key occurs twice in the run.
         """
         self.check_kind(keys.is_int)
         low, high = self._rows_of_prefixes(keys.prefixes(self._prefix_start), unique=self.is_int and unique)
@@ -134,15 +135,15 @@ class Run:
         sought = keys.binary if len(indices) == len(keys) else keys.binary.take(pa.array(indices))
         stored = self._stored_keys()
         low = bisect_many(stored, sought, low, high, pc.less)
-        there = low < high
-        there[there] = np.asarray(pc.equal(stored.take(pa.array(low[there])), _only(sought, there)))
-        indices, low, high = indices[there], low[there], high[there]
+        found = low < high
+        found[found] = np.asarray(pc.equal(stored.take(pa.array(low[found])), _only(sought, found)))
+        indices, low, high = indices[found], low[found], high[found]
         if unique:
             return indices, low, low + 1
-        return indices, low, bisect_many(stored, _only(sought, there), low, high, pc.less_equal)
+        return indices, low, bisect_many(stored, _only(sought, found), low, high, pc.less_equal)
 
     def rows_before(self, keys: Sequence[Key]) -> Rows:
-        """How many rows have a lesser key than each of many keys."""
+        """Return for each key how many rows have a lesser one."""
         if self.is_int:
             capped = np.array([min(key, _MOST) for key in keys], np.uint64)
             found = np.searchsorted(self._array(self._layout.prefixes, "<u8"), capped)
@@ -172,7 +173,7 @@ class Run:
         return low, high
 
     def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
-        """The keys of the rows [first, end), in order."""
+        """Return the keys of the rows [first, end), in order."""
         end = len(self) if end is None else end
         if self.is_int:
             start = self._layout.prefixes.start + 8 * first
@@ -180,13 +181,13 @@ class Run:
         return KeyColumn(binary=self._stored_keys(first, end))
 
     def bytes_between(self, first: int, end: int) -> int:
-        """What the keys of the rows [first, end) take."""
+        """Return the size of the keys of the rows [first, end)."""
         if self.is_int or self._layout.width:
             return (end - first) * (self._layout.width or 8)
         return self._starts_at(end) - self._starts_at(first) if first < end else 0
 
     def _starts_at(self, row: int) -> int:
-        """Where a key of varying length starts."""
+        """Return where a key of varying length starts."""
         size = self._layout.offsets.size // (self._layout.count + 1)
         return int(self._numbers(self._layout.offsets.start + row * size, 1, size)[0])
 
@@ -211,13 +212,13 @@ class Run:
     # Slots
 
     def slots(self, first: int = 0, end: int | None = None) -> Slots:
-        """The slots of the rows [first, end), in key order."""
+        """Return the slots of the rows [first, end), in key order."""
         size, start = self._layout.slot_size, self._layout.positions.start
         count = (self._layout.count if end is None else end) - first
         return np.frombuffer(self._read(start + first * size, count * size), f"<u{size}").astype(np.int64)
 
     def slot_list(self, first: int, end: int) -> list[int]:
-        """The same for a few rows."""
+        """Return the slots of a few rows as a list."""
         size = self._layout.slot_size
         return list(self._numbers(self._layout.positions.start + first * size, end - first, size))
 
@@ -234,10 +235,10 @@ class Run:
         return data.cast("Q" if size == 8 else "I") if _LITTLE else np.frombuffer(data, f"<u{size}").tolist()
 
     def check_kind(self, is_int: bool) -> None:
-        """Refuse keys that cannot be in the run."""
+        """Raise an error for keys that cannot be in the run."""
         if is_int != self._layout.is_int:
             raise CorruptionError(
-                f"key segment {self.path!r} holds keys of another kind than asked for: it is not the segment "
+                f"key segment {self.path!r} holds keys of a different kind from its index: it is not the segment "
                 "of this index; restore the catalog",
                 path=self.path,
             )

@@ -1,4 +1,4 @@
-"""Makes the sections of a run from sorted keys that come batch by batch: what was added is not kept in memory."""
+"""Writes the sections of a run from sorted keys that come in batches; what has been added is not kept in memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _IN_MEMORY = 1 << 20
 class RunWriter:
     """Takes the keys of a run in order, with their slots.
 
-    ``common``: what all keys start with.  ``filtered``: a Bloom filter is asked for.  ``whole``: all keys come at once,
-    so that they are in memory anyway.
+    ``common``: the prefix that all keys share.  ``filtered``: whether to build a Bloom filter.  ``whole``: all keys
+    come in one batch, so they are in memory anyway.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class RunWriter:
         self.count += len(keys)
 
     def note_valued(self, keys: KeyColumn) -> None:
-        """Of a partial run: what was added."""
+        """Note the last of the added keys that does not start with a null; for partial runs."""
         valued = pc.sum(pc.less(keys.binary, pa.scalar(NULL, pa.large_binary()))).as_py()
         if valued:
             self.last_valued = keys[valued - 1]
 
     @property
     def width(self) -> int:
-        """The size of every key, 0 where it varies."""
+        """The size of every key, or 0 if it varies."""
         if self.is_int:
             return 8
         low, high = self._widths or (0, 0)
@@ -101,7 +101,7 @@ class RunWriter:
 
 
 class _Offsets:
-    """Where keys start, from their lengths."""
+    """The offsets of keys, computed from their lengths."""
 
     def __init__(self, lengths: Spool, count: int, key_bytes: int) -> None:
         self._lengths = lengths
@@ -120,7 +120,7 @@ class _Offsets:
 
 
 class _Filter:
-    """A Bloom filter of hashes."""
+    """The Bloom filter of hashes in a spool."""
 
     def __init__(self, hashes: Spool, count: int) -> None:
         self._hashes = hashes
@@ -137,7 +137,7 @@ class _Filter:
 
 
 def _all_differ(keys: KeyColumn, prefixes: npt.NDArray[np.uint64]) -> bool:
-    """Of sorted keys."""
+    """Return whether all of the sorted keys are distinct."""
     if not (prefixes[1:] == prefixes[:-1]).any():
         return True
     return not (keys.is_int or same_as_next(keys).any())

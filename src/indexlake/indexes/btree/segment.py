@@ -1,7 +1,7 @@
 """An open key segment: a Bloom filter and sorted runs (see `header`) that find the slots of keys.
 
-One look-up touches one chunk of each section, an absent key mostly one chunk of the filter.  Safe to share between
-threads.
+One look-up reads one chunk of each section; for an absent key mostly just one chunk of the filter.  Safe to share
+between threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from indexlake.storage import InputFile
 
 _FEW = 32
-_FILTER_PAYS = 8  # many times fewer keys than the segment has: ask the filter first
+_FILTER_PAYS = 8  # use the filter first if there are this many times fewer keys than the segment has
 _FIRST = 64
 _NOTHING = np.zeros(0, np.int64)
 _NO_ANSWER = Answer(0, lambda: _NOTHING)
@@ -69,12 +69,12 @@ class Segment:
     # Keys
 
     def may_hold(self, hash_: int) -> bool:
-        """Whether the segment may hold a key of this hash (`hash_key`); False is certain."""
+        """Return whether the segment may hold a key with this hash (`hash_key`); False is certain."""
         start = self._header.bloom.start + bloom.BLOCK_BYTES * bloom.block_of(hash_, self._blooms)
         return bloom.block_has(self._read(start, bloom.BLOCK_BYTES), hash_)
 
     def find(self, key: Key, hash_: int | None = None) -> list[int]:
-        """The slots that hold a key, in order.  `hash_` saves hashing it once more."""
+        """Return the slots that hold a key, in order.  Pass `hash_` if the key's hash is known already."""
         low, high = self._rows_of(key, hash_)
         return self.run.slot_list(low, high) if low < high else []
 
@@ -84,9 +84,9 @@ class Segment:
         return self.run.rows_of(key)
 
     def find_many(self, keys: KeyColumn, hashes: npt.NDArray[np.uint64] | None = None) -> Found:
-        """Which of the keys are there, and where: (indices into `keys`, ascending; slots).
+        """Return which of the keys are present and where: indices into `keys`, ascending, and slots.
 
-        Sorted keys are found faster.  `hashes` (of `hash_keys`) saves hashing them once more.
+        Sorted keys are found faster.  Pass `hashes` (from `hash_keys`) if they are known already.
         """
         self.run.check_kind(keys.is_int)
         if len(keys) <= _FEW:
@@ -114,11 +114,11 @@ class Segment:
     # Probes
 
     def ask(self, probe: KeyProbe) -> Answer:
-        """What it finds; the count is of entries."""
+        """Return the slots that the probe finds; the count is of entries."""
         if probe.nulls:
             nulls = self.nulls()
             return Answer(len(nulls), lambda: nulls)
-        if len(probe.keys) == 1:  # and no ranges: the most frequent probe
+        if len(probe.keys) == 1:  # without ranges: the most common probe
             first, end = self._rows_of(probe.keys[0])
             return Answer(end - first, partial(self.run.slots, first, end)) if first < end else _NO_ANSWER
         spans = list(self._spans(probe))
@@ -132,7 +132,7 @@ class Segment:
         return _ascending(np.concatenate([_NOTHING, *found]), self.starts[-1])
 
     def _spans(self, probe: KeyProbe) -> Iterator[tuple[Run, int, int]]:
-        """Where what the probe finds is, in the order of the runs."""
+        """Yield the spans of rows that the probe finds."""
         for first, end in self._key_rows(probe.keys):
             yield self.run, first, end
         for first, end in _range_rows(self.run, probe.ranges):
@@ -151,7 +151,7 @@ class Segment:
         return [(first, end) for first, end in rows if first < end]
 
     def nulls(self) -> Slots:
-        """The slots of the rows whose only key column is null."""
+        """Return the slots of the rows whose only key column is null."""
         section = self._header.nulls
         if section is None:
             return _NOTHING
@@ -159,9 +159,9 @@ class Segment:
         return np.frombuffer(self._read(section.start, section.size), f"<u{size}").astype(np.int64)
 
     def in_order(self, probe: KeyProbe | None, descending: bool, step: int = 4096) -> Iterator[Slots]:
-        """What the probe finds, or all rows, in the order of their keys, up to so many slots at a time, at first fewer.
+        """Yield the slots that the probe finds, or all slots, in key order, at most ``step`` at a time, at first fewer.
 
-        Where `BTree.orders` says yes.  Nulls are last in both directions.
+        Requires that `BTree.orders` returned True.  Nulls come last in both directions.
         """
         if probe is None:
             runs = [(self.run, 0, len(self.run))]
@@ -190,9 +190,9 @@ class Segment:
     # Columns
 
     def rows(self, slots: Slots) -> list[pa.RecordBatch]:
-        """The key columns and the included ones at some slots, in the order of the slots.
+        """Return the key columns and the included columns at some slots, in the order of the slots.
 
-        Of an index that includes columns.  In one batch unless a dictionary could not number all values.
+        Only for an index that includes columns.  One batch, unless the dictionary of a column would be too large.
         """
         values = self.values()
         if values is None:
@@ -203,7 +203,7 @@ class Segment:
         return values.rows(slots)
 
     def values(self) -> Values | None:
-        """The columns that it keeps; None: it has none."""
+        """Return the columns that the segment keeps, or None if it has none."""
         streams, ends = self._header.values, self._header.value_ends
         if streams is None or ends is None or not streams.size:
             return None
@@ -215,44 +215,44 @@ class Segment:
 
     @property
     def unique(self) -> bool:
-        """Whether no key is there twice."""
+        """Whether no key occurs twice."""
         return self._header.unique
 
     def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
-        """All keys in order, or some.  Rows without a key (null in a column of the key) are not among them."""
+        """Return the keys in order, all or some.  Rows with a null in their key are left out."""
         return self.run.keys(first, end)
 
     def key_slots(self, first: int = 0, end: int | None = None) -> Slots:
-        """Where each of ``keys()`` is."""
+        """Return the slot of each of ``keys()``."""
         return self.run.slots(first, end)
 
     def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
-        """The rows of ``keys()`` with low <= key < high; None is no bound."""
+        """Return the rows of ``keys()`` with low <= key < high, where None means unbounded."""
         return self.run.rows_between(low, high)
 
     def sample(self, count: int) -> list[Key]:
-        """Up to so many of the keys, evenly spaced."""
+        """Return up to ``count`` of the keys, evenly spaced."""
         rows: Any = np.unique(np.linspace(0, len(self) - 1, min(count, len(self)), dtype=np.int64))
         return self.run.keys_at(rows.tolist())
 
     def let_go(self) -> None:
-        """Give back the memory of what was read: the whole segment is gone through once."""
+        """Release the memory of what was read, when the whole segment is gone through only once."""
         self._file.let_go()
 
     def close(self) -> None:
-        """Let the file go.  Harmless when repeated."""
+        """Close the file.  May be called repeatedly."""
         self._file.close()
 
 
 def _ascending(slots: Slots, count: int) -> Slots:
-    """Different slots below a count in order."""
-    if bool(np.all(slots[1:] > slots[:-1])):  # where blocks are sorted by key
+    """Sort distinct slots, all less than ``count``."""
+    if bool(np.all(slots[1:] > slots[:-1])):  # the case if blocks are sorted by key
         return slots
     if len(slots) < count >> 6:
         return np.sort(slots)
-    there = np.zeros(count, np.bool_)
-    there[slots] = True
-    return np.flatnonzero(there)
+    present = np.zeros(count, np.bool_)
+    present[slots] = True
+    return np.flatnonzero(present)
 
 
 def _range_rows(run: Run, ranges: Ranges) -> list[tuple[int, int]]:

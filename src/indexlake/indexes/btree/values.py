@@ -1,7 +1,7 @@
 """The columns that a segment keeps of its rows, so that they need not be fetched from the blocks.
 
-An Arrow stream for every 1024 slots: a row is found without a search, and a few rows cost a few kilobytes.  Values are
-those of the rows, to the bit.
+There is one Arrow stream for every 1024 slots, so a row is found without a search and a few rows cost a few kilobytes.
+Values are bit-identical to those of the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def value_schema(fields: Sequence[Field]) -> pa.Schema:
 
 
 def value_sections(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> dict[str, Any]:
-    """The sections of the rows of all slots in their order."""
+    """Return the sections for the rows of all slots, which come in slot order."""
     streams = Spool()
     ends: list[int] = []
 
@@ -45,7 +45,7 @@ def value_sections(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> dict
         while count - first >= VALUE_STEP:
             add(_stream(waiting, first, VALUE_STEP, schema))
             first += VALUE_STEP
-        waiting, count = _behind(waiting, first), count - first
+        waiting, count = _without_first(waiting, first), count - first
     if count or not ends:
         add(_stream(waiting, 0, count, schema))
     return {"values": streams, "value_ends": np.array(ends, "<u8")}
@@ -54,14 +54,14 @@ def value_sections(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> dict
 def _stream(batches: Sequence[pa.RecordBatch], first: int, count: int, schema: pa.Schema) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        if count:  # gathered and not sliced: nothing but these rows is written, and dictionaries hold what occurs
+        if count:  # not sliced: only these rows and the texts that occur are written
             for batch in gather(batches, pa.array(np.arange(first, first + count)), schema):
                 writer.write_batch(batch)
     return sink.getvalue()
 
 
-def _behind(batches: Sequence[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
-    """What is left without the first rows."""
+def _without_first(batches: Sequence[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
+    """Return the batches without their first ``rows`` rows."""
     left = []
     for batch in batches:
         if rows < batch.num_rows:
@@ -86,7 +86,7 @@ class Values:
             raise self._nonsense()
 
     def rows(self, slots: Slots) -> list[pa.RecordBatch]:
-        """The rows at some slots, in the order of the slots; in one batch unless a dictionary could not number them."""
+        """Return the rows at some slots, in slot order; one batch unless a dictionary would be too large."""
         numbers, inside = np.divmod(np.asarray(slots, np.int64), VALUE_STEP)
         if not len(numbers):
             return [self._batches(0)[0].slice(0, 0)]
@@ -95,11 +95,11 @@ class Values:
             return gather(batches, pa.array(inside), batches[0].schema)
         needed, at = np.unique(numbers, return_inverse=True)
         batches = [batch for number in needed.tolist() for batch in self._batches(number)]
-        places = np.arange(len(needed)) * VALUE_STEP  # all streams but the last of the segment hold as many rows
+        places = np.arange(len(needed)) * VALUE_STEP  # every stream but the segment's last has VALUE_STEP rows
         return gather(batches, pa.array(places[at] + inside), batches[0].schema)
 
     def between(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows [first, end), as they are stored."""
+        """Yield the rows [first, end), as they are stored."""
         for number in range(first // VALUE_STEP, -(-end // VALUE_STEP)):
             slot = number * VALUE_STEP
             for batch in self._batches(number):
@@ -113,7 +113,7 @@ class Values:
         return self._batches(0)[0].schema
 
     def _batches(self, number: int) -> list[pa.RecordBatch]:
-        """The rows of one stream; of an empty segment, one batch without rows."""
+        """Return the rows of one stream; for an empty segment, one batch without rows."""
         start, end = self._ends[number : number + 2].tolist()
         data = self._read(self._start + start, end - start)
         try:

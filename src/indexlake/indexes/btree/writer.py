@@ -1,4 +1,4 @@
-"""The contents of new key segments."""
+"""Puts together the contents of new key segments."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Entries:
     partial_keys: KeyColumn | None = None
     partial_slots: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
     nulls: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
-    values: dict[str, Any] = field(default_factory=dict)  # their sections
+    values: dict[str, Any] = field(default_factory=dict)  # the sections of the included columns
 
 
 def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool = False) -> Content:
-    """Without the filter it is made faster and looked into slower.  ``repeated``: a slot may have a key twice."""
+    """Return a segment; without the filter it is built faster.  ``repeated``: a slot may have a key twice."""
     order = entries.keys.argsort()
     keys, slots = entries.keys.take(order), entries.slots[order]
     if repeated and len(keys):
@@ -54,7 +54,7 @@ def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool =
 def content_of(
     run: RunWriter, partial: RunWriter | None, starts: Sequence[int], nulls: Any, values: Mapping[str, Any]
 ) -> Content:
-    """The content of a segment from its runs and its other sections."""
+    """Return a segment put together from its runs and its other sections."""
     contents = run.sections() | {"starts": np.array(starts, "<u8"), "bloom": run.bloom(), "nulls": nulls} | dict(values)
     low, high = _bounds(run)
     if partial is not None:
@@ -74,14 +74,14 @@ def content_of(
 
 
 def _bounds(run: RunWriter) -> tuple[bytes, bytes]:
-    """What the keys are between, for the catalog; of no keys, something that no key is between."""
+    """Return bounds of the keys for the catalog; without keys, bounds that no key is within."""
     if run.first is None or run.last is None:
         return b"\xff" * 8, b"\x00" * 8 if run.is_int else b""
     return lower_bound(key_to_bytes(run.first)), upper_bound(key_to_bytes(run.last))
 
 
 def _partial_bounds(run: RunWriter, low: bytes, high: bytes) -> tuple[bytes, bytes]:
-    """Bounds that also hold the values in front of the nulls of some keys; those that start with a null have none."""
+    """Widen the bounds to the first values of keys with nulls, except keys that start with a null."""
     if run.last_valued is None:
         return low, high
     assert isinstance(run.first, bytes)
@@ -91,12 +91,12 @@ def _partial_bounds(run: RunWriter, low: bytes, high: bytes) -> tuple[bytes, byt
 
 
 def lower_bound(key: bytes) -> bytes:
-    """At or below a key, and short enough for a catalog record."""
+    """Return a bound at or below a key that is short enough for a catalog record."""
     return key[:_MAX_BOUND]
 
 
 def upper_bound(key: bytes) -> bytes:
-    """At or above a key, and short unless the key starts with many FF."""
+    """Return a bound at or above a key, short unless the key starts with many FF bytes."""
     if len(key) <= _MAX_BOUND:
         return key
     kept = key[:_MAX_BOUND].rstrip(b"\xff")

@@ -1,8 +1,8 @@
-"""The kind "hash": for equality of all its columns, in 12 bytes a row however long the keys are.
+"""The kind "hash": for equality on all its columns, in 12 bytes a row however long the keys are.
 
-A segment is a sorted run, as those of the kind "btree" are, of the 64-bit hashes of keys, without a filter.  Different
-keys may have the same hash, so what is found has to be compared.  Rows with a null in their key are not in it, except
-that an index on one column knows the rows where it is null.
+A segment is a sorted run, like those of the kind "btree" but of the 64-bit hashes of keys, and without a filter.
+Different keys may have the same hash, so rows found have to be compared.  Rows with a null in their key are not in it,
+except that an index on one column knows in which rows the column is null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes vector segments, from columns or from other segments."""
+"""Builds vector segments, from columns or from other segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Validity = npt.NDArray[np.bool_]
 
 
 class VectorSegmentBuilder:
-    """Collects the vectors of one block after the other.  Without ``lasting`` no graph is made."""
+    """Collects vectors block by block.  Without ``lasting``, no graph is built."""
 
     def __init__(self, params: Mapping[str, Any], type: pa.FixedSizeListType, *, lasting: bool) -> None:
         self._params = params
@@ -53,14 +53,14 @@ class VectorSegmentBuilder:
         return _content(self._params, self._starts, self._validity, self._joined(), lasting=self._lasting)
 
     def _joined(self) -> npt.NDArray[Any]:
-        vectors, self._vectors = self._vectors, []  # a graph is built without them
+        vectors, self._vectors = self._vectors, []  # released, since building the graph takes memory
         if len(vectors) == 1:
             return np.ascontiguousarray(vectors[0])
         return np.concatenate([np.empty((0, self._dimension), self._dtype), *vectors])
 
 
 def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequence[int]]]) -> Content:
-    """One segment from blocks of several.  The graph is rebuilt."""
+    """Return one segment made from blocks of several.  The graph is rebuilt."""
     starts = [0]
     validity: list[Validity] = []
     vectors: list[npt.NDArray[Any]] = []
@@ -104,7 +104,7 @@ def _content(
 
 
 def _items(column: pa.Array, dtype: np.dtype[Any], dimension: int) -> tuple[npt.NDArray[Any], Validity]:
-    """The numbers of each list, and which lists are there and hold no null.  Those of the others mean nothing."""
+    """Return the numbers of each list, and which lists contain no null; the numbers of others mean nothing."""
     count = len(column)
     items = column.values.slice(column.offset * dimension, count * dimension)
     data = np.frombuffer(items.buffers()[1] or b"", dtype)[items.offset : items.offset + len(items)]

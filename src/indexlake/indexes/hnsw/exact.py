@@ -1,4 +1,4 @@
-"""Exact search: the distance to every row that may be found, by faiss' kernels over the vectors where they lie."""
+"""Exact search: the distance to every candidate row, computed in place by faiss' kernels."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Slots
 
 SPARE = 16
-"""So many candidates more than asked for go from float32 to float64: rounding does not decide who is among the best."""
+"""How many extra candidates float32 passes on to float64, so that rounding does not decide which rows are the best."""
 
 _STRIPES = 64
 _SLICE = 1 << 14
 
 
 def nearest(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery, k: int) -> Slots:
-    """Candidates for the k nearest among the rows (None: all), `SPARE` more if there are, in no order."""
+    """Return candidates for the k nearest of the rows (None: all), and up to `SPARE` more, in no order."""
     count = len(vectors) if rows is None else len(rows)
     wanted = k + SPARE
     if wanted >= count:
         return np.arange(count) if rows is None else rows
-    found = _far(metric, vectors, rows, query)
+    found = _rough_distances(metric, vectors, rows, query)
     best = smallest(found, wanted)
     return best if rows is None else rows[best]
 
 
 def smallest(values: npt.NDArray[np.floating], count: int) -> Slots:
-    """The places of the smallest values, fewer than there are; the first ones where values are equal.
+    """Return the indices of the ``count`` smallest values, of which there must be more; ties go to the first.
 
-    The count-th smallest of the minima of many stripes is no less than the count-th smallest value, and quickly found:
-    only what is not greater needs to be sorted.
+    The values are divided into many stripes.  The count-th smallest of the stripes' minima is quickly found and at
+    least as large as the count-th smallest value, so only values up to it need to be sorted.
     """
     length = len(values) // _STRIPES
     if length > 2 * count:
@@ -45,8 +45,8 @@ def smallest(values: npt.NDArray[np.floating], count: int) -> Slots:
     return places[np.argsort(values[places], kind="stable")[:count]]
 
 
-def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.floating]:
-    """Distances by which rows can be ordered: in float32 where it has room for them."""
+def _rough_distances(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.floating]:
+    """Return distances to order the rows by, in float32 if it has the range."""
     library = faiss()
     pointer = library.swig_ptr
     dimension = vectors.shape[1]
@@ -54,7 +54,7 @@ def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) 
         found = np.empty(len(rows), np.float32)
         kernel = library.fvec_L2sqr_by_idx if is_l2(metric) else library.fvec_inner_products_by_idx
         args = pointer(found), pointer(query.vector), pointer(vectors), pointer(rows), dimension, 1, len(rows)
-        with threads(1):  # more would wait for each other longer than they work
+        with threads(1):  # several threads would spend more time waiting for each other than working
             kernel(*args)
     else:
         every = np.empty(len(vectors), np.float32)
@@ -67,7 +67,7 @@ def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) 
 
 
 def in_full(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.float64]:
-    """The distances that users see, to some rows or (None) all, in little memory."""
+    """Return the distances that users see, to some rows or (None) all, using little memory."""
     count = len(vectors) if rows is None else len(rows)
     if count <= _SLICE:
         return distances(metric, vectors if rows is None else vectors[rows], query.precise)

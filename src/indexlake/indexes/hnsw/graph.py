@@ -1,7 +1,7 @@
-"""The graph of a segment: built by faiss, kept as plain arrays, searched by faiss where the arrays lie.
+"""The graph of a segment: built by faiss, stored as plain arrays, and searched by faiss in place.
 
-The arrays are checked before faiss sees them: a link never leads out of the graph.  How broad a search has to be for
-good recall depends on the vectors, so it is measured on a sample when the graph is built, and kept with it.
+The arrays are checked before faiss sees them: no link leads out of the graph.  How broad a search must be for good
+recall depends on the vectors, so it is measured on a sample when the graph is built, and stored with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BREADTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
 _GOOD = 0.98
 _TOP = 10
-_USUAL = 64  # with fewer rows than pay for this breadth no graph is tried
+_USUAL = 64  # no graph is tried for so few rows that it would not pay at this breadth
 _ADDED = 10_000
 _MOST_LEVELS = 64
 _MOST_PARAMETERS = 64
@@ -31,7 +31,7 @@ _MOST_PARAMETERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """A graph as arrays: see `header`."""
+    """A graph as arrays; see `header`."""
 
     m: int
     breadth: int
@@ -41,14 +41,14 @@ class Links:
 
 
 def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
-    """Whether a search of a graph of so many rows would be faster than the distances to all of them."""
+    """Return whether searching a graph of this many rows would be faster than computing all distances."""
     return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
 
 
 def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: int | None) -> Links | None:
-    """The graph of some vectors; None where exact search is faster.  ``breadth``: do not measure it.
+    """Build a graph of the vectors.  None if exact search is faster.  A given ``breadth`` is used without measuring.
 
-    Takes one thread on small machines and up to four on large ones, and none from other threads of the process: the
+    Uses one thread on small machines and up to four on large ones.  Other threads of the process are not affected: the
     number is a setting of the calling thread.
     """
     rows, dimension = vectors.shape
@@ -70,7 +70,7 @@ def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: 
 
 
 class Graph:
-    """A graph over vectors, ready to be searched from any thread."""
+    """A graph over vectors that can be searched from any thread."""
 
     def __init__(self, path: str, metric: str, vectors: Vectors, stored: Links) -> None:
         library = faiss()
@@ -88,15 +88,15 @@ class Graph:
         index.ntotal = len(vectors)
         self.breadth = stored.breadth
         self._index = index
-        self._kept = (storage, vectors, stored.links)  # what faiss has addresses of
+        self._kept = (storage, vectors, stored.links)  # keeps alive the memory that faiss points to
         self._library = library
         self._parameters: dict[int, Any] = {}  # by breadth
 
     def search(self, query: Vectors, k: int, ef: int) -> npt.NDArray[np.int64]:
-        """About the k nearest, nearest first.  The query is one piece of memory."""
+        """Return approximately the k nearest, nearest first.  The query must be contiguous."""
         pointer = self._library.swig_ptr
         far, found = np.empty(k, np.float32), np.empty(k, np.int64)
-        # Without the wrapper in Python, which takes as long as a fifth of the search.
+        # Bypasses the Python wrapper, which takes a fifth of the time of the search.
         self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), self._searched(max(ef, k)))
         return found if found[-1] >= 0 else found[found >= 0]
 
@@ -114,12 +114,12 @@ def _metric(library: Any, metric: str) -> int:
 
 
 def _view(library: Any, kind: Any, array: npt.NDArray[Any]) -> Any:
-    """A vector of faiss over memory of ours, which has to outlive it."""
+    """Return a faiss vector over the array's memory; the array has to outlive it."""
     return kind.create_view(library.swig_ptr(array), array.size, kind().owner)
 
 
 def _offsets(path: str, sizes: npt.NDArray[np.int32], stored: Links) -> npt.NDArray[np.uint64]:
-    """Where the links of each vector begin; raises if levels and links do not fit together."""
+    """Return where the links of each vector begin.  Raises if levels and links do not fit together."""
     levels, links = stored.levels, stored.links
     if not 1 <= int(levels.min()) <= int(levels.max()) < min(len(sizes), _MOST_LEVELS):
         raise _nonsense(path)
@@ -140,10 +140,10 @@ def _nonsense(path: str) -> CorruptionError:
 
 
 def _measured(library: Any, index: Any, vectors: Vectors) -> int | None:
-    """The least breadth whose answers for a sample are good; None if none of those that are tried is broad enough.
+    """Return the smallest breadth that gives good answers for a sample, or None if no breadth tried is enough.
 
-    A vector of the sample is one of the data, moved as far as to its nearest neighbour, in the direction from one of
-    its other neighbours to another: where more vectors like these would lie.
+    Each query of the sample is one of the vectors, moved as far as its nearest neighbour is away, in the direction from
+    one of its other neighbours to another: this is where more vectors of the same kind would lie.
     """
     some = np.random.default_rng(len(vectors)).choice(len(vectors), _SAMPLE, replace=False)
     queries = vectors[some]

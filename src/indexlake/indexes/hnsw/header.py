@@ -38,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the sections mean.  `breadth` is how broad a search has to be for good recall; 0 without a graph."""
+    """What the sections mean.  `breadth` is how broad a search must be for good recall; 0 without a graph."""
 
     metric: str
     item_size: int  # 2: float16, 4: float32
@@ -48,7 +48,7 @@ class Facts:
     slots: int
     found: int  # slots with a vector that can be found
     rows: int  # vectors
-    entry: int  # where searches of the graph begin
+    entry: int  # the vector where searches of the graph begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Header:
 
 
 def assemble(facts: Facts, sections: Sequence[Sequence[Any]]) -> list[memoryview]:
-    """The pieces of a file.  Each section consists of buffers, which may be none."""
+    """Return the pieces of a file.  Each section is a list of buffers, possibly empty."""
     header = _HEADER.pack(
         _MAGIC, _VERSION, METRICS.index(facts.metric), facts.item_size, facts.dimension, facts.m, facts.breadth,
         facts.slots, facts.found, facts.rows, facts.entry,
@@ -82,16 +82,16 @@ def assemble(facts: Facts, sections: Sequence[Sequence[Any]]) -> list[memoryview
 
 
 def parse(path: str, size: int, header: Any) -> Header:
-    """Read a header, and check that its sections fit the file and each other."""
+    """Parse a header, and check that its sections fit the file and each other."""
     if len(header) < HEADER_SIZE:
         raise wrong(path, "it is shorter than its header")
     magic, version, metric, item_size, *numbers = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise wrong(path, "it does not start like a vector segment")
     if version != _VERSION:
-        raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
+        raise wrong(path, f"its version is {version}, and this release reads version {_VERSION}")
     if metric >= len(METRICS):
-        raise wrong(path, f"it has a distance of number {metric}, which does not exist")
+        raise wrong(path, f"it uses distance number {metric}, which does not exist")
     facts = Facts(METRICS[metric], item_size, *numbers)
     spans = _TABLE.unpack_from(header, _HEADER.size)
     sections = [Section(start, length) for start, length in zip(spans[::2], spans[1::2], strict=True)]

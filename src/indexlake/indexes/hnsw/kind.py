@@ -37,11 +37,11 @@ _RANGES = {"m": (4, 128), "ef_construction": (8, 4096), "ef_search": (1, MAX_EF)
 class Hnsw(IndexKind):
     """Finds the rows whose vectors are nearest to a vector, by the distance of its ``metric`` (`hnsw.metric`).
 
-    Rows whose vector is null, holds a null, NaN or infinity, or is all zero under cosine, are never found.
+    Rows whose vector is null, contains a null, NaN or infinity, or is all zero under cosine, are never found.
 
-    Parameters: ``metric`` ('l2', 'cosine' or 'ip'); ``m`` links a vector, ``ef_construction`` candidates for them;
-    ``ef_search`` is how broadly graphs are searched: None, the default, is what was measured to find 98 % of the
-    nearest ten when the graph was built.
+    Parameters: ``metric`` is 'l2', 'cosine' or 'ip'.  ``m`` is the number of links of a vector, and ``ef_construction``
+    the number of candidates for them.  ``ef_search`` is how broadly graphs are searched; by default (None) as broadly
+    as was found necessary, when the graph was built, to find 98 % of the nearest ten.
     """
 
     name = "hnsw"
@@ -57,12 +57,12 @@ class Hnsw(IndexKind):
         refuse_params("hnsw", params, _DEFAULTS)
         if len(fields) != 1:
             raise SchemaError(
-                f"An hnsw index is on one column of vectors, not on {len(fields)}. Make an index for each."
+                f"An hnsw index covers one column of vectors, not {len(fields)}. Create an index for each."
             )
         field = fields[0]
         if not _is_vector(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is of type {field.type}; an hnsw index is on a column of vectors, fixed-size "
+                f"Column {field.name!r} is of type {field.type}; an hnsw index needs a column of vectors, fixed-size "
                 "lists of float32 or float16, for example pa.list_(pa.float32(), 384).",
                 column=field.name,
             )
@@ -86,11 +86,11 @@ class Hnsw(IndexKind):
         return VectorSegment(file, index.params["metric"])
 
     def merge(self, index: Index, inputs: Sequence[tuple[VectorSegment, Sequence[int]]]) -> Content:
-        """Holds the vectors twice, and the graph, while it is made."""
+        """Merge segments.  Meanwhile the vectors are in memory twice, as well as the graph."""
         return merged(index.params, inputs)
 
     def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> VectorQuery:
-        """A list, tuple, NumPy array or Arrow value; options ``ef`` (breadth) and ``exact=True``."""
+        """Check a query: a list, tuple, NumPy array or Arrow value; options ``ef`` (breadth) and ``exact=True``."""
         return vector_query(fields[0].name, fields[0].type.list_size, index.params["metric"], query, options)
 
     def search(self, index: Index, query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:

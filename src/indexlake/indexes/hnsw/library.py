@@ -1,4 +1,4 @@
-"""faiss, imported when it is first needed."""
+"""faiss, imported only when first needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from indexlake.errors import MissingExtraError
 
 
 def faiss() -> Any:
-    """The module.  Everything of it that we use releases the GIL while it computes."""
+    """Return the faiss module.  All functions of it that are used here release the GIL while they compute."""
     try:
         import faiss as module
     except ImportError:
@@ -23,7 +23,7 @@ def faiss() -> Any:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """How many threads faiss takes for calls from this thread; other threads of the process have their own number."""
+    """Set the number of threads faiss uses for calls from this thread; other threads of the process keep their own."""
     library = faiss()
     before = library.omp_get_max_threads()
     library.omp_set_num_threads(count)

@@ -1,11 +1,11 @@
-"""The three distances.  The least is the best, so all of them order rows alike.
+"""The three distances.  For all of them, the smallest is the best.
 
 l2       the squared Euclidean distance
 cosine   1 - cosine of the angle: from 0 (same direction) to 2
 ip       minus the inner product
 
-A vector can be found if it has no null, NaN or infinity in it and, under cosine, is not all zero.  Under cosine vectors
-are compared at length one.
+A vector can be found if it contains no null, NaN or infinity and, under cosine, is not all zero.  Under cosine, vectors
+are scaled to length one before they are compared.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ METRICS = ("l2", "cosine", "ip")
 """In the order of their numbers in files."""
 
 LIMIT = 1e36
-"""Squared lengths above it do not leave float32 enough room: such vectors are compared in float64, without a graph."""
+"""Vectors with a greater squared length overflow float32: they are compared in float64, without a graph."""
 
 Vectors = npt.NDArray[np.float32]
 
 
 def is_l2(metric: str) -> bool:
-    """Under the others the inner product decides."""
+    """Return whether the metric is 'l2'; the others are based on the inner product."""
     return metric == "l2"
 
 
 def lengths(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The length of each row, which never overflows."""
+    """Return the length of each row, without overflow."""
     wide = vectors.astype(np.float64)
     squares: npt.NDArray[np.float64] = np.einsum("ij,ij->i", wide, wide)
     return np.sqrt(squares)
 
 
 def unit(vectors: npt.NDArray[Any]) -> Vectors:
-    """The rows at length one.  None of them is zero."""
+    """Return the rows scaled to length one; none of them may be zero."""
     return (vectors / lengths(vectors)[:, np.newaxis]).astype(np.float32)
 
 
 def distances(metric: str, vectors: npt.NDArray[Any], query: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """What users see, in float64.  The distance of a vector does not depend on which others it stands among.
+    """Return the distances that users see, in float64.  A vector's distance does not depend on the others in the array.
 
-    Under cosine the rows and the query have length one.
+    Under cosine, the rows and the query must have length one.
     """
     rows = vectors.astype(np.float64)
     if is_l2(metric):

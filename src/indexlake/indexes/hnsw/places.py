@@ -1,7 +1,7 @@
-"""Which slots a vector belongs to.
+"""Which slots each vector belongs to.
 
-A graph of equal vectors falls apart: they know each other only.  So a segment that may get a graph keeps equal vectors
-once, with all their slots.  Vectors are numbered by *row*; slots without a vector have none.
+A graph over equal vectors falls apart, because they only link to each other.  So a segment that may get a graph keeps
+equal vectors once, with all their slots.  Vectors are numbered by *row*; slots without a vector have no row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SLICE = 1 << 14
 
 
 class Places:
-    """``slots``: those that have a vector, ascending; None: all.  ``groups``: the row of each; None: each its own."""
+    """``slots``: those with a vector, ascending; None: all.  ``groups``: the row of each; None: each has its own."""
 
     def __init__(self, rows: int, slots: Slots | None, groups: npt.NDArray[np.uint32] | None) -> None:
         self._rows = rows
@@ -29,22 +29,22 @@ class Places:
             self._starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=rows))))
 
     def live_rows(self, live: Mask) -> Mask:
-        """The rows with a live slot."""
-        there = live if self._slots is None else live[self._slots]
+        """Return the rows that have a live slot."""
+        live_vectors = live if self._slots is None else live[self._slots]
         if self._groups is None:
-            return there
+            return live_vectors
         found = np.zeros(self._rows, np.bool_)
-        found[self._groups[there]] = True
+        found[self._groups[live_vectors]] = True
         return found
 
     def nearest(self, rows: Slots, far: Far, live: Mask | None, k: int) -> tuple[Slots, Far]:
-        """The k nearest live slots of rows, of which each has one, nearest first."""
+        """Return the k nearest live slots of the rows, nearest first.  Each of the rows must have a live slot."""
         order = np.lexsort((rows, far))[:k]
         rows, far = rows[order], far[order]
         if self._groups is None:
             return rows if self._slots is None else self._slots[rows], far
         counts = self._starts[rows + 1] - self._starts[rows]
-        if live is None:  # the first of them have enough
+        if live is None:  # every slot is live, so the first rows have enough
             enough = int(np.searchsorted(np.cumsum(counts), k)) + 1
             rows, far, counts = rows[:enough], far[:enough], counts[:enough]
         first = np.repeat(self._starts[rows] - (np.cumsum(counts) - counts), counts)
@@ -58,7 +58,7 @@ class Places:
 
 
 def grouped(vectors: npt.NDArray[np.floating]) -> tuple[Slots, npt.NDArray[np.uint32]] | None:
-    """Where each different vector is first, and which of them each vector is; None if all are different."""
+    """Return where each distinct vector occurs first, and the number of each vector's; None if all are distinct."""
     words = vectors.view(np.uint16 if vectors.itemsize == 2 else np.uint32)
     factors = np.random.default_rng(1).integers(0, 1 << 64, words.shape[1], np.uint64)
     hashes = np.empty(len(words), np.uint64)
@@ -69,7 +69,7 @@ def grouped(vectors: npt.NDArray[np.floating]) -> tuple[Slots, npt.NDArray[np.ui
         return None
     again = np.flatnonzero(first[group] != np.arange(len(vectors)))
     if not np.array_equal(vectors[again], vectors[first[group[again]]]):
-        return None  # different vectors of one hash, about once in 2**64 pairs
+        return None  # different vectors with the same hash: about one in 2**64 pairs
     order = np.argsort(first)
     rank = np.empty(len(order), np.uint32)
     rank[order] = np.arange(len(order))

@@ -1,4 +1,4 @@
-"""What a vector search is asked: a vector, and how hard to look."""
+"""The query of a vector search: a vector, and how hard to look."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_EF = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorQuery:
-    """`vector` (float32) finds candidates and `precise` (float64) gives their distances; at length one under cosine.
+    """`vector` (float32) finds candidates, `precise` (float64) gives distances; of length one under cosine.
 
-    ``ef``: how broad a search of a graph is, instead of what the index says.  ``exact``: no graph.  ``is_huge``:
-    float32 has no room for the square of its length.
+    ``ef``: how broadly to search graphs, overriding the index.  ``exact``: use no graph.  ``is_huge``: the squared
+    length overflows float32.
     """
 
     vector: Vectors
@@ -39,7 +39,6 @@ class VectorQuery:
 
 
 def vector_query(column: str, dimension: int, metric: str, given: Any, options: Mapping[str, Any]) -> VectorQuery:
-    """A query, checked."""
     for name in options:
         if name not in _OPTIONS:
             raise ExpressionError(
@@ -64,7 +63,7 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
         with np.errstate(over="ignore"):
             vector = numbers.astype(np.float32)
     precise = vector.astype(np.float64)
-    square = float(precise @ precise)  # float64 has room for it, so it is finite if they are
+    square = float(precise @ precise)  # float64 has room for it, so it is finite if the numbers are
     if not math.isfinite(square):
         raise ExpressionError(
             f"The query vector for column {column!r} contains NaN, infinity or a number too large for float32. "
@@ -82,7 +81,7 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
 
 
 def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[Any]:
-    """The numbers of a list, a tuple, an array or an Arrow value."""
+    """Return the numbers of a list, a tuple, an array or an Arrow value."""
     example = f"a list, tuple, NumPy array or Arrow array of {dimension} numbers"
     asked = f"Column {column!r} is searched with {example}"
     if isinstance(given, pa.Scalar):

@@ -1,9 +1,9 @@
-"""The search of one vector in several segments: each part in the way that is faster, all of them by one distance.
+"""Searches several segments for one vector, each in whichever way is faster, and ranks all results by exact distance.
 
-A graph knows nothing of filters.  It gives the nearest of all rows, and those are taken that may be found.  However
-these lie, the first k of them are right if they come early enough in what the graph was asked for.  If they do not, as
-when everything that may be found lies far from the query, the graph is asked for more, or the distances to all rows
-that may be found are computed, whichever is estimated to be faster.  So there are always min(k, live) rows.
+A graph knows nothing of filters.  It returns the nearest of all rows, and those that may be found are picked out.
+Wherever these are, the first k of them are right if they come early enough in the graph's answer.  If they do not, for
+example because all eligible rows are far from the query, either the graph is asked for more or the distances to all
+eligible rows are computed, whichever is estimated to be faster.  So there are always min(k, live) results.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Hits, Part
 
-_MEASURED = 10  # the breadth of a graph is for so many results
-_MORE = 2  # a rank further away takes so much more breadth
+_MEASURED = 10  # a graph's breadth was measured for this many results
+_MORE = 2  # the additional breadth per further rank
 
 Rows = npt.NDArray[np.int64]
 
 
 def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
-    """The k nearest of the live slots of all parts."""
+    """Return the k nearest live slots of all parts."""
     found = [_search_part(params, query, part, k) for part in parts]
     if not found:
         return Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
@@ -46,12 +46,12 @@ def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part],
 def _search_part(
     params: Mapping[str, Any], query: VectorQuery, part: Part, k: int
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
-    """Slots of the k nearest of a part, nearest first, and their distances."""
+    """Return the slots of the k nearest in a part, nearest first, and their distances."""
     segment = part.segment
     if segment.facts.dimension != len(query.vector):
         raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
     places: Places = segment.places()
-    some = None if part.mask is None else _some(segment, part.mask)
+    some = None if part.mask is None else _eligible(segment, part.mask)
     if some is not None and len(some.rows) == len(segment):
         some = None
     live, count = (None, len(segment)) if some is None else (some.live, len(some.rows))
@@ -69,21 +69,21 @@ def _search_part(
     return places.nearest(rows, far, part.mask, k)
 
 
-class _Some(NamedTuple):
-    """The rows of a segment that may be found, by a mask of its slots."""
+class _Eligible(NamedTuple):
+    """The rows of a segment that may be found, according to a mask of its slots."""
 
     mask: npt.NDArray[np.bool_]
     live: npt.NDArray[np.bool_]
     rows: Rows
 
 
-def _some(segment: Any, mask: npt.NDArray[np.bool_]) -> _Some:
-    """Remembered for the last mask that stays as it is."""
-    known: _Some | None = segment.last_some
+def _eligible(segment: Any, mask: npt.NDArray[np.bool_]) -> _Eligible:
+    """Return the eligible rows; the answer for the latest read-only mask is cached."""
+    known: _Eligible | None = segment.last_some
     if known is not None and known.mask is mask:
         return known
     live = segment.places().live_rows(mask)
-    found = _Some(mask, live, np.flatnonzero(live))
+    found = _Eligible(mask, live, np.flatnonzero(live))
     if not mask.flags.writeable:
         segment.last_some = found
     return found
@@ -92,20 +92,20 @@ def _some(segment: Any, mask: npt.NDArray[np.bool_]) -> _Some:
 def _by_graph(
     segment: Any, query: Vectors, live: npt.NDArray[np.bool_] | None, count: int, k: int, breadth: int
 ) -> Rows | None:
-    """Rows by the graph; None: the distances to all of them are computed faster."""
+    """Return rows found by the graph, or None if computing the distances to all of them is faster."""
     rows, dimension = segment.vectors().shape
     exact = costs.in_order(rows, dimension)
     if live is not None:
         exact = min(exact, costs.chosen(count, dimension))
-    rank = k * rows / count  # about where the last of them comes among all rows
+    rank = k * rows / count  # the estimated rank of the last of them among all rows
     while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:
         graph: Graph = segment.graph()
         if live is None:
             found = graph.search(query, k, ef)
             return found if len(found) == k else None
-        found = graph.search(query, max(ef // 2, k), ef)  # the further half of what a search sees is full of holes
-        there = found[live[found]]
-        if len(there) >= k:
-            return there[:k]
-        rank = max(2 * rank, k * len(found) / (len(there) + 1))
+        found = graph.search(query, max(ef // 2, k), ef)  # the outer half of what a search sees has many gaps
+        eligible = found[live[found]]
+        if len(eligible) >= k:
+            return eligible[:k]
+        rank = max(2 * rank, k * len(found) / (len(eligible) + 1))
     return None

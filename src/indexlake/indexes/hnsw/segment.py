@@ -1,8 +1,8 @@
-"""A vector segment: an immutable file of the vectors of its blocks, with a graph if they are many.
+"""A vector segment: an immutable file with the vectors of its blocks, and a graph if there are many.
 
-It is read through verified reads: a damaged byte raises `CorruptionError`.  Opening reads the header and the
-starts; vectors and graph are read when they are first searched, and stay where they lie if the file is mapped.  An open
-segment is safe to share between threads.
+It is read through verified reads: a damaged byte raises `CorruptionError`.  Opening reads the header and the starts;
+vectors and graph are read when first searched, and are used in place if the file is mapped.  An open segment is safe to
+share between threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLICE = 1 << 14
 
 
 class VectorSegment:
-    """An open vector segment.  Its vectors are numbered by *row*; `places` says where they are."""
+    """An open vector segment.  Its vectors are numbered by *row*; `places` maps these to slots."""
 
     def __init__(self, file: InputFile, metric: str) -> None:
         self.path = file.path
@@ -33,7 +33,7 @@ class VectorSegment:
         self._header = parse(self.path, file.size(), file.read_at(0, HEADER_SIZE))
         self.facts = self._header.facts
         if self.facts.metric != metric:
-            raise wrong(self.path, f"it is for {self.facts.metric} and its index for {metric}")
+            raise wrong(self.path, f"it is for {self.facts.metric}, but its index is for {metric}")
         starts = self._array(self._header.starts, "<i8")
         if starts[0] != 0 or starts[-1] != self.facts.slots or bool((np.diff(starts) < 0).any()):
             raise wrong(self.path, "its blocks contradict each other")
@@ -42,10 +42,10 @@ class VectorSegment:
         self._vectors: Vectors | None = None
         self._graph: Graph | None = None
         self._places: Places | None = None
-        self.last_some: Any = None  # of `search`
+        self.last_some: Any = None  # used by `search`
 
     def __len__(self) -> int:
-        """How many different vectors it has."""
+        """Return the number of distinct vectors."""
         return self.facts.rows
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class VectorSegment:
         return f"VectorSegment({self.path!r}, {len(self)} vectors of {self.facts.dimension}, {kind})"
 
     def places(self) -> Places:
-        """Which slots the vectors belong to."""
+        """Return which slots each vector belongs to."""
         if self._places is None:
             facts = self.facts
             slots = None if facts.found == facts.slots else np.flatnonzero(self.validity())
@@ -66,23 +66,23 @@ class VectorSegment:
         return self._places
 
     def validity(self) -> npt.NDArray[np.bool_]:
-        """Which slots have a vector that can be found."""
+        """Return which slots have a vector that can be found."""
         if self.facts.found == self.facts.slots:
             return np.ones(self.facts.slots, np.bool_)
         bits = self._array(self._header.validity, "u1")
         return np.unpackbits(bits, count=self.facts.slots, bitorder="little").view(np.bool_)
 
     def groups(self) -> npt.NDArray[np.uint32]:
-        """The row of each slot that has a vector, in a segment with equal vectors."""
+        """Return the row of each slot that has a vector; only for a segment with equal vectors."""
         return self._array(self._header.groups, "<u4")
 
     def stored(self) -> npt.NDArray[Any]:
-        """The vectors as they are in the file."""
+        """Return the vectors as they are in the file."""
         found = self._array(self._header.vectors, f"<f{self.facts.item_size}")
         return found.reshape(self.facts.rows, self.facts.dimension)
 
     def vectors(self) -> Vectors:
-        """The vectors as they are compared."""
+        """Return the vectors as they are compared."""
         if self._vectors is None:
             with self._lock:
                 if self._vectors is None:
@@ -90,7 +90,7 @@ class VectorSegment:
         return self._vectors
 
     def graph(self) -> Graph | None:
-        """The graph; None if the segment has none."""
+        """Return the graph, or None if the segment has none."""
         if self._graph is None and self.facts.breadth:
             vectors = self.vectors()
             with self._lock:
@@ -102,7 +102,7 @@ class VectorSegment:
         return self._graph
 
     def close(self) -> None:
-        """Let the file go.  Harmless when repeated."""
+        """Close the file.  May be called repeatedly."""
         self._file.close()
 
     def _array(self, section: Section, dtype: str) -> npt.NDArray[Any]:
@@ -110,7 +110,7 @@ class VectorSegment:
 
 
 def as_compared(metric: str, stored: npt.NDArray[Any]) -> Vectors:
-    """Vectors of a file as float32, at length one under cosine."""
+    """Return stored vectors as float32, scaled to length one under cosine."""
     if stored.dtype == np.float32:
         return stored
     found = np.empty(stored.shape, np.float32)

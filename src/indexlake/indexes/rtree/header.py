@@ -33,7 +33,7 @@ HEADER_SIZE = _HEADER.size + _TABLE.size
 
 ODD = np.dtype([("slot", "<i8"), ("x", "<f8"), ("y", "<f8"), ("missing", "<i8")])
 NO_X, NO_Y, ANYWHERE = 1, 2, 4
-"""In ``missing``: a coordinate is null, or nothing is known of the place."""
+"""Flags in ``missing``: a coordinate is null, or nothing is known of the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of a segment says."""
+    """The contents of a segment's header."""
 
     item_count: int
     are_points: bool
@@ -60,7 +60,7 @@ class Header:
 
 
 def level_counts(item_count: int) -> list[int]:
-    """How many nodes each level has, the lowest first."""
+    """Return the number of nodes of each level, lowest level first."""
     counts: list[int] = []
     while item_count > 1 or (item_count == 1 and not counts):
         item_count = -(-item_count // NODE_SIZE)
@@ -69,7 +69,7 @@ def level_counts(item_count: int) -> list[int]:
 
 
 def assemble(contents: Mapping[str, Any], *, item_count: int, odd_count: int, are_points: bool) -> list[Any]:
-    """The pieces of a segment file, one after the other, from the arrays of its sections."""
+    """Return the pieces of a segment file, in order, from the arrays of its sections."""
     blocks = len(contents["starts"]) - 1
     header = _HEADER.pack(_MAGIC, _VERSION, _POINTS * are_points, NODE_SIZE, item_count, odd_count, blocks)
     spans: list[int] = []
@@ -86,14 +86,14 @@ def assemble(contents: Mapping[str, Any], *, item_count: int, odd_count: int, ar
 
 
 def parse(path: str, size: int, header: Any) -> Header:
-    """Read a header, and check that its sections fit the file and each other."""
+    """Parse a header, and check that its sections fit the file and each other."""
     if len(header) < HEADER_SIZE:
         raise wrong(path, "it is shorter than its header")
     magic, version, flags, node_size, items, odd, blocks = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise wrong(path, "it does not start like an rtree segment")
     if version != _VERSION:
-        raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
+        raise wrong(path, f"its version is {version}, and this release reads version {_VERSION}")
     numbers = _TABLE.unpack_from(header, _HEADER.size)
     sections = [Section(start, length) for start, length in zip(numbers[::2], numbers[1::2], strict=True)]
     found = Header(items, bool(flags & _POINTS), *sections)

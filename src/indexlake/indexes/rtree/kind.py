@@ -1,8 +1,8 @@
 """The kind "rtree": packed R-trees over points from two columns, or over geometries (WKB) from one.
 
-It makes windows (``lon between … and lat between …``) and st_intersects(), st_within(), st_contains() and
-st_dwithin() fast, and finds the nearest rows.  A row whose column is null or whose geometry is empty is not near
-anything.  A value that is not WKB is never missed by a predicate, so that it is complained about as without the index.
+It makes windows (``lon between … and lat between …``) and st_intersects(), st_within(), st_contains() and st_dwithin()
+fast, and finds the nearest rows.  A row whose column is null or whose geometry is empty is not near anything.  Rows
+whose value is not WKB are always candidates for a predicate, so that the error is the same as without the index.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _is_binary(type: pa.DataType) -> bool:
 
 
 def _place(query: Any) -> tuple[float, float]:
-    """The place that a query names: (x, y), a point of shapely or a point as WKB."""
+    """Return the place that a query names: (x, y), a shapely point or a point as WKB."""
     if isinstance(query, bytes | bytearray | memoryview):
         try:
             query = geometries.geometry(bytes(query))

@@ -1,7 +1,7 @@
-"""The nearest k rows of several segments: the nearest boxes are opened first, and none that cannot matter.
+"""Finds the nearest k rows of several segments: the nearest boxes are opened first, and only those that can matter.
 
-Distances are planar, in the units of the coordinates.  A box is never farther than what lies in it, so whatever is
-farther than the k-th row so far stays closed.  Rows without a finite place have no distance and are not found.
+Distances are planar, in the units of the coordinates.  A box is never farther away than anything in it, so boxes
+farther than the k-th row so far stay closed.  Rows without a finite place have no distance and are not found.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from indexlake.indexes.rtree.segment import RTreeSegment
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
-_ROUNDING = 1 - 2.0**-40  # distances of boxes and of shapes are rounded in different ways
-_FIRST, _MOST = 1, 1024  # how many are opened at a time
+_ROUNDING = 1 - 2.0**-40  # distances of boxes and of shapes are rounded differently
+_FIRST, _MOST = 1, 1024  # how many boxes are opened at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ _NOTHING = Hits(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 class _Best:
-    """The nearest rows so far; of equally near ones those of the first part and slot.
+    """The nearest rows so far; ties go to the lower part and slot.
 
-    They are put in order when there are enough new ones, so that many rows are not sorted again for a few.
+    They are sorted only once there are enough new ones, so that many rows are not sorted again for the sake of a few.
     """
 
     def __init__(self, near: Near, k: int) -> None:
@@ -69,7 +69,7 @@ class _Best:
             self.limit = float(self.ordered().scores[-1])
 
     def ordered(self) -> Hits:
-        """The nearest first."""
+        """Return the rows, nearest first."""
         parts, slots, distances = (np.concatenate(each) for each in zip(*self._kept, strict=True))
         order = np.lexsort((slots, parts, distances))[: self._k]
         found = Hits(parts[order], slots[order], distances[order])
@@ -78,7 +78,7 @@ class _Best:
 
 
 def nearest(near: Near, parts: Sequence[Part], k: int) -> Hits:
-    """The k nearest live rows, or all that are near enough."""
+    """Return the k nearest live rows, or all within reach if there are fewer."""
     best = _Best(near, k)
     if k > 0:
         roots = []
@@ -91,9 +91,9 @@ def nearest(near: Near, parts: Sequence[Part], k: int) -> Hits:
 
 
 def _visit(part: Part, number: int, near: Near, best: _Best) -> None:
-    """Open what can matter of one part.
+    """Open what can matter in one part.
 
-    What waits to be opened is a node (its number among the nodes) or, below zero, a shape (~ its place).
+    The queue holds nodes (their numbers) and shapes (the complement ~ of their place, which is negative).
     """
     segment: RTreeSegment = part.segment
     waiting: Numbers = np.array([len(segment.nodes) - 1])
@@ -123,19 +123,19 @@ def _visit(part: Part, number: int, near: Near, best: _Best) -> None:
 
 
 def _below(segment: RTreeSegment, nodes: Numbers) -> tuple[Numbers, Numbers]:
-    """The nodes, and the items, below some nodes of any level."""
+    """Return the nodes and the items directly below some nodes of any level."""
     starts = np.array(segment.level_starts)
     levels = np.searchsorted(starts, nodes, "right") - 1
     firsts = (nodes - starts[levels]) * NODE_SIZE
     found = firsts[:, None] + np.arange(NODE_SIZE)
-    there = found < np.array([segment.item_count, *segment.counts])[levels][:, None]
+    exists = found < np.array([segment.item_count, *segment.counts])[levels][:, None]
     lowest = levels == 0
     moved = found + np.concatenate([[0], starts])[levels][:, None]
-    return moved[~lowest][there[~lowest]], moved[lowest][there[lowest]]
+    return moved[~lowest][exists[~lowest]], moved[lowest][exists[lowest]]
 
 
 def _leaves(part: Part, number: int, places: Numbers, near: Near, best: _Best) -> tuple[Numbers, Floats]:
-    """Offer the live points among some items; the shapes wait until they are the nearest."""
+    """Offer the live points among some items; return the shapes, which wait their turn, with their bounds."""
     segment: RTreeSegment = part.segment
     slots = segment.slots_of(places)
     boxes = segment.boxes_of(places)
@@ -157,7 +157,7 @@ def _shape_distances(segment: RTreeSegment, places: Numbers, near: Near) -> Floa
 
 
 def _distances(boxes: Floats, near: Near) -> Floats:
-    """How far some boxes (four numbers) or points (two) are."""
+    """Return the distances of boxes (four numbers) or points (two)."""
     with np.errstate(over="ignore"):
         if boxes.shape[1] == 2:
             return np.hypot(boxes[:, 0] - near.x, boxes[:, 1] - near.y)

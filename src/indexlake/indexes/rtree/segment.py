@@ -1,6 +1,6 @@
-"""An open rtree segment: which slots meet a window, and which are near.
+"""An open rtree segment: which slots meet a window, and which are near a place.
 
-The nodes (half a byte a row) are read once; of the leaves only those that a question touches, verified like every read.
+The nodes (half a byte a row) are read once; of the leaves, only those that a query touches.  All reads are verified.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
-"""Numbers of items or nodes, ascending."""
+"""Ascending numbers of items or nodes."""
 
-_COUNTED = 64  # leaves that `count` looks into
-_MOST_RUNS = 512  # more are read in one piece
+_COUNTED = 64  # with up to this many leaves, matches are counted exactly
+_MOST_RUNS = 512  # more runs than this are read in one piece
 
 
 class RTreeSegment:
-    """Safe to share between threads."""
+    """An open segment.  Safe to share between threads."""
 
     def __init__(self, file: InputFile) -> None:
         self.path = file.path
@@ -64,7 +64,7 @@ class RTreeSegment:
 
     @cached_property
     def nodes(self) -> Floats:
-        """The boxes of all nodes, the lowest level first."""
+        """The boxes of all nodes, lowest level first."""
         return self._array(self.header.nodes, "<f8").reshape(-1, 4)
 
     @cached_property
@@ -79,7 +79,7 @@ class RTreeSegment:
         if len(leaves) <= _COUNTED:
             met = self._met(leaves, probe.windows)
             return Answer(len(odd) + len(met), lambda: self._slots(met, odd))
-        rest = self.item_count - (self.counts[0] - 1) * NODE_SIZE  # of the last leaf
+        rest = self.item_count - (self.counts[0] - 1) * NODE_SIZE  # items in the last leaf
         last = bool(leaves[-1] == self.counts[0] - 1)
         count = len(odd) + len(leaves) * NODE_SIZE - (NODE_SIZE - rest) * last
         return Answer(count, lambda: self._slots(self._met(leaves, probe.windows), odd))
@@ -88,7 +88,7 @@ class RTreeSegment:
         return np.sort(np.concatenate([self.slots_of(met), odd]))
 
     def _leaves(self, windows: Sequence[Window]) -> Places:
-        """The nodes of the lowest level that meet all windows."""
+        """Return the lowest-level nodes that meet all windows."""
         if not self.counts:
             return np.zeros(0, np.int64)
         found = np.zeros(1, np.int64)
@@ -100,7 +100,7 @@ class RTreeSegment:
         return found
 
     def _met(self, leaves: Places, windows: Sequence[Window]) -> Places:
-        """The items in these leaves that meet all windows."""
+        """Return the items in these leaves that meet all windows."""
         places = children(leaves, self.item_count)
         return places[_meet(self.boxes_of(places), windows)]
 
@@ -119,7 +119,7 @@ class RTreeSegment:
     # -- items ---------------------------------------------------------------------------------------------
 
     def boxes_of(self, places: Places) -> Floats:
-        """The points (two numbers) or boxes (four) of some items."""
+        """Return the points (two numbers) or boxes (four) of some items."""
         return self._of(self.header.items, places, 2 if self._are_points else 4, "<f8")
 
     def slots_of(self, places: Places) -> Slots:
@@ -127,7 +127,7 @@ class RTreeSegment:
         return self._of(self.header.slots, places, 1, "<i8" if wide else "<u4").reshape(-1).astype(np.int64)
 
     def shapes_of(self, places: Places) -> list[bytes]:
-        """The geometries of some items as WKB, empty for points."""
+        """Return the geometries of some items as WKB, empty for points."""
         header = self.header
         if self._are_points:
             return [b""] * len(places)
@@ -139,7 +139,7 @@ class RTreeSegment:
         return [bytes(piece) for piece in self._file.read_ranges(ranges)]
 
     def have_shapes(self, places: Places) -> npt.NDArray[np.bool_]:
-        """Which of some items are geometries other than points."""
+        """Return which of some items are geometries other than points."""
         if self._are_points:
             return np.zeros(len(places), np.bool_)
         offsets = self.header.offsets
@@ -148,7 +148,7 @@ class RTreeSegment:
         return found
 
     def _of(self, section: Section, places: Places, width: int, dtype: str) -> npt.NDArray[Any]:
-        """The rows of a section at some places, which ascend; neighbours are read together."""
+        """Return the rows of a section at some places, which ascend; neighbours are read together."""
         size = width * np.dtype(dtype).itemsize
         if not len(places):
             return np.zeros((0, width), dtype)
@@ -168,7 +168,7 @@ class RTreeSegment:
     # -- whole blocks --------------------------------------------------------------------------------------
 
     def rows_of(self, ordinals: Sequence[int], first: int) -> tuple[Rows, list[int]]:
-        """The rows of some blocks, with slots from ``first`` on, and the first slot after each block."""
+        """Return the rows of some blocks, with slots from ``first`` on, and the first slot after each block."""
         starts = np.array(self.starts)
         moves = np.zeros(len(starts) - 1, np.int64)
         kept = np.zeros(len(starts) - 1, np.bool_)
@@ -188,13 +188,13 @@ class RTreeSegment:
 
 
 def children(nodes: Places, count: int) -> Places:
-    """What lies below some nodes of one level, where the level below has so many."""
+    """Return the children of nodes of one level, given the number of nodes on the level below."""
     found = (nodes[:, None] * NODE_SIZE + np.arange(NODE_SIZE)).reshape(-1)
     return found[: np.searchsorted(found, count)]
 
 
 def _meet(boxes: Floats, windows: Sequence[Window]) -> npt.NDArray[np.bool_]:
-    """Which of the boxes or points meet all windows."""
+    """Return which of the boxes or points meet all windows."""
     found = np.ones(len(boxes), np.bool_)
     high = boxes.shape[1] - 2
     for window in windows:

@@ -1,7 +1,7 @@
-"""What an rtree looks up for a predicate: rows whose boxes meet all of some windows.
+"""What an rtree looks up for a predicate: rows whose boxes meet all of one or more windows.
 
-A window is closed.  NaN is the greatest number, as in SQL.  What bounds come from is rounded to floats in the way that
-points are, so that no row that satisfies a comparison lies outside.
+A window is closed.  NaN is the greatest number, as in SQL.  Bounds are rounded to floats in the same way as points, so
+that no row that satisfies a comparison lies outside.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_EXACT_BITS = 32  # integers of so many bits are floats as they are
-_SLACK = 2.0**-48  # decimals become floats with more than one rounding
+_EXACT_BITS = 32  # integers of up to this many bits are exact as floats
+_SLACK = 2.0**-48  # decimals are rounded more than once on the way to floats
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The numbers from the least to the greatest, none if they stand the other way round, and perhaps NaN."""
+    """The numbers from low to high (none if low is greater than high), with or without NaN."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -63,7 +63,7 @@ NONE = Interval(math.inf, -math.inf, nan=False)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """None: the coordinate may be anything, or null."""
+    """A window.  Where the interval is None, the coordinate may be anything, including null."""
 
     x: Interval | None
     y: Interval | None
@@ -82,9 +82,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RTreeProbe:
-    """Boxes that meet every one of the windows."""
+    """Looks up boxes that meet every one of the windows."""
 
-    names: tuple[str, ...]  # of the columns, for whoever reads the plan
+    names: tuple[str, ...]  # of the columns, for display
     windows: tuple[Window, ...]
     exact: bool
 
@@ -97,7 +97,7 @@ class RTreeProbe:
 
 
 def probe_of(fields: Sequence[Field], test: Test) -> RTreeProbe | None:
-    """What the conjuncts say about the columns of an index; None if they say nothing."""
+    """Return what the conjuncts say about the columns of an index, or None if they say nothing."""
     conjuncts = [part for part in (test.children if isinstance(test, All) else (test,)) if isinstance(part, ColumnTest)]
     names = tuple(f.name for f in fields)
     if len(fields) == 1:
@@ -110,7 +110,7 @@ def probe_of(fields: Sequence[Field], test: Test) -> RTreeProbe | None:
 
 
 def _is_exact(type: pa.DataType) -> bool:
-    """Whether every value is a float of 64 bits."""
+    """Return whether every value of the type is exact as a 64-bit float."""
     return bool(pa.types.is_floating(type) or (pa.types.is_integer(type) and type.bit_width <= _EXACT_BITS))
 
 
@@ -122,7 +122,7 @@ def _interval(field: Field, conjuncts: list[ColumnTest]) -> Interval | None:
 
 
 def _satisfying(op: str, value: Any, type: pa.DataType) -> Interval:
-    """The floats that satisfy a comparison, and more of them where values are rounded to floats."""
+    """Return an interval with all floats that satisfy a comparison, slightly wider if values are rounded to floats."""
     bound = float(value)
     if math.isnan(bound):
         return {"=": NAN, ">=": NAN, ">": NONE, "<": NUMBERS, "<=": ALL}[op]

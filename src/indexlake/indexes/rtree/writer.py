@@ -1,4 +1,4 @@
-"""Makes rtree segments: from the rows of blocks, and from other segments."""
+"""Builds rtree segments, from the rows of blocks and from other segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Slots = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows as a tree holds them.  `shapes` are the WKB of the items, empty for points; None: all are points."""
+    """Rows as a tree holds them.  `shapes` are the WKB of the items, empty for points; None if all are points."""
 
     items: Floats
     slots: Slots
@@ -31,7 +31,7 @@ class Rows:
 
 
 class RTreeBuilder:
-    """Collects boxes row by row; what the rows weigh besides is not kept."""
+    """Collects the boxes of rows, block by block."""
 
     def __init__(self, *, lasting: bool) -> None:
         self._lasting = lasting
@@ -48,7 +48,7 @@ class RTreeBuilder:
         self._starts.append(self._count)
 
     def content(self) -> Content:
-        rows, self._rows = self._rows, []  # they are copied, and let go then
+        rows, self._rows = self._rows, []  # they are copied and then released
         return Content(written(rows, self._starts, in_order=self._lasting))
 
 
@@ -56,7 +56,7 @@ def _of_points(x: pa.Array, y: pa.Array, *, first: int) -> Rows:
     values, missing = [], np.zeros(len(x), np.int64)
     for column, bit in ((x, NO_X), (y, NO_Y)):
         floats = column if column.type == pa.float64() else pc.cast(column, pa.float64(), safe=False)
-        values.append(floats.to_numpy(zero_copy_only=False))  # NaN for null
+        values.append(floats.to_numpy(zero_copy_only=False))  # nulls become NaN
         if column.null_count:
             missing |= np.where(column.is_null().to_numpy(zero_copy_only=False), bit, 0)
     items = np.column_stack(values)
@@ -85,8 +85,8 @@ def _of_shapes(values: pa.Array, *, first: int) -> Rows:
 
 
 def written(parts: list[Rows], starts: Sequence[int], *, in_order: bool) -> list[Any]:
-    """The bytes of a segment of these rows, which are let go.  Not in Hilbert order it is made faster and searched
-    more slowly."""
+    """Return the bytes of a segment of these rows, and release the rows.  Without Hilbert order it is built faster and
+    searched more slowly."""
     are_points = all(part.shapes is None for part in parts)
     width = 2 if are_points else 4
     items = np.concatenate([_wide(part.items, width) for part in parts] or [np.zeros((0, width))])
@@ -118,7 +118,7 @@ def _wide(items: Floats, width: int) -> Floats:
 
 
 def _all_shapes(parts: list[Rows]) -> pa.Array:
-    """The shapes of all rows, with offsets of 64 bits that begin at zero."""
+    """Return the shapes of all rows, with 64-bit offsets that begin at zero."""
     return pa.concat_arrays(
         [
             pa.repeat(pa.scalar(b"", pa.large_binary()), len(part.items))
@@ -130,8 +130,8 @@ def _all_shapes(parts: list[Rows]) -> pa.Array:
 
 
 def _nodes(items: Floats) -> Floats:
-    """The boxes of all nodes, the lowest level first."""
-    level = items  # of points the least is the greatest
+    """Return the boxes of all nodes, lowest level first."""
+    level = items  # a point's lower corner is also its upper corner
     levels = []
     for count in level_counts(len(items)):
         firsts = np.arange(count) * NODE_SIZE

@@ -1,1 +1,1 @@
-"""Text to statements: taken apart by keyword, with every expression and query kept as it was written."""
+"""Text to statements: split by keywords, with every expression and query kept as it was written."""

@@ -1,4 +1,4 @@
-"""``copy … to`` and ``copy … from``: what is copied, which file, and the options, with DuckDB's names."""
+"""Parses ``copy … to`` and ``copy … from``: what is copied, which file, and the options, with DuckDB's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS = (*_WITH_VALUE, "csv", "header", "force", "parquet", "json", "ignore_err
 def copy(r: TokenReader) -> st.CopyTo | st.CopyFrom:
     r.expect("copy")
     if r.sees("from", "database"):
-        r.fail("COPY FROM DATABASE is not supported. A text concerns one lake: copy tables one by one, by files.")
+        r.fail("COPY FROM DATABASE is not supported. SQL runs on a single lake: copy tables one by one, through files.")
     table: TableName | None = None
     columns: tuple[str, ...] | None = None
     query: Fragment | None = None
@@ -54,7 +54,7 @@ def _file(r: TokenReader) -> Fragment:
 
 
 def _options(r: TokenReader) -> tuple[st.CopyOption, ...]:
-    """``[with] (name value, …)``, or the older ``csv header delimiter ';'``."""
+    """Parse ``[with] (name value, …)``, or the older ``csv header delimiter ';'``."""
     r.take("with")
     found: list[st.CopyOption] = []
     if r.sees_symbol("("):
@@ -92,10 +92,10 @@ def _option(r: TokenReader) -> st.CopyOption:
 
 
 def _value(r: TokenReader, *words: str) -> str:
-    """A value as DuckDB's functions take it: words are texts."""
+    """Parse a value and return it as an argument for DuckDB's functions, with words as texts."""
     written = r.operand("Expected the option's value here.", *words)
     if written.parameters:
-        r.fail("Options of COPY are constants.", written.tokens[0])
+        r.fail("Options of COPY must be constants.", written.tokens[0])
     first = written.tokens[0]
     if len(written.tokens) == 1 and first.kind in ("word", "name") and not first.is_word("true", "false"):
         return text_literal(first.text if first.kind == "word" else first.value)

@@ -1,4 +1,4 @@
-"""Create, drop and alter, taken apart by keyword."""
+"""Parses create, drop and alter."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
     if not r.at_end:
-        r.fail("Behind the columns comes WITH (option = value, …), or nothing. Comments are given by COMMENT ON TABLE.")
+        r.fail("Only WITH (option = value, …) can follow the columns. Write comments with COMMENT ON TABLE.")
     return st.CreateTable(
         table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
     )  # fmt: skip
@@ -110,7 +110,7 @@ def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporary
     if_not_exists = _if_not_exists(r, replace)
     table = r.table_name()
     if table.namespace not in (None, "temp"):
-        r.fail("A temporary table belongs to the open lake and has no schema: leave that out.", r.tokens[r.place - 3])
+        r.fail("A temporary table belongs to the open lake and has no schema: leave it out.", r.tokens[r.place - 3])
     names = _only_names(r) if r.sees_symbol("(") else ()
     if r.take("as"):
         query, with_data = _without_data_clause(r, st.Query(r.rest("a query")))
@@ -121,7 +121,7 @@ def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporary
 
 
 def _only_names(r: TokenReader) -> tuple[str, ...]:
-    """``(a, b)`` without types; none, and nothing is read, where there are types."""
+    """Parse ``(a, b)`` without types.  If there are types, return nothing and read nothing."""
     start = r.place
     ahead = r.tokens[start + 1 :]
     closing = next((n for n, token in enumerate(ahead) if token.is_symbol(")")), len(ahead))
@@ -140,7 +140,7 @@ def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, boo
 
 
 def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...], list[st.Constraint]]:
-    """Columns and table constraints between parentheses."""
+    """Parse the columns and table constraints between parentheses."""
     columns: list[st.ColumnDefinition] = []
     keys: list[tuple[str, ...]] = []
     constraints: list[st.Constraint] = []
@@ -167,7 +167,7 @@ def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...
 
 
 def _constraint(r: TokenReader, name: str | None, column: str | None = None) -> st.Constraint:
-    """``check (…)`` or ``unique (a, b)``; behind a column ``unique`` alone."""
+    """Parse ``check (…)`` or ``unique (a, b)``; for the constraint of a column, just ``unique``."""
     place = r.here.start if r.here is not None else 0
     if r.take("check"):
         return st.Constraint(name, r.parenthesised(), (), place)
@@ -230,7 +230,7 @@ def _type(r: TokenReader) -> Fragment:
 _RATHER = (
     (("references", "foreign"), "Check what it refers to when you write."),
     (_NUMBERING, "Numbers come from a sequence: DEFAULT nextval('s')."),
-    (("comment",), "Comments are given by COMMENT ON."),
+    (("comment",), "Write comments with COMMENT ON."),
 )
 
 
@@ -280,8 +280,8 @@ def alter(r: TokenReader) -> st.AlterTable | st.RenameView:
     r.expect("alter")
     for what, way in (
         ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
-        ("index", "drop it and create it anew"),
-        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the number that is to come next"),
+        ("index", "drop it and create it again"),
+        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the next number"),
         ("type", "CREATE OR REPLACE TYPE"),
         ("macro", "CREATE OR REPLACE MACRO"),
         ("database", "a lake has no such settings"),
@@ -339,7 +339,7 @@ def _action(r: TokenReader) -> st.AlterAction:
         if r.take("drop", "default"):
             return st.SetDefault(column_name, None)
         if not r.take("set", "data", "type") and not r.take("set", "type") and not r.take("type"):
-            r.fail("Of a column can be altered: TYPE t [USING …], SET or DROP DEFAULT, SET or DROP NOT NULL.")
+            r.fail("A column can be altered by TYPE t [USING …], SET or DROP DEFAULT, SET or DROP NOT NULL.")
         if r.sees("using"):
             r.fail("Name the type before USING.")
         return st.ChangeType(column_name, _type(r), r.rest("an expression") if r.take("using") else None)

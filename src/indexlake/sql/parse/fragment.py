@@ -1,7 +1,7 @@
-"""A piece of a statement as it was written, and how it is handed on.
+"""A piece of a statement as it was written, and how it is passed on.
 
-Handing on replaces parameters by one spelling (``$name``, ``$1``) and may replace further spans, such as table
-names.  ``Spliced`` remembers what came from where, so that the place of an error is found in the original.
+When it is passed on, parameters are spelt in one way (``$name``, ``$1``), and further spans, such as table names, may
+be replaced.  ``Spliced`` remembers where each piece came from, so that errors can be located in the original.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from indexlake.sql.parse.tokens import Source, Token, text_literal, tokenize
 
-Edit = tuple[int, int, str]  # of the original: start, end, what stands there instead
+Edit = tuple[int, int, str]  # start and end in the original, and the new text
 
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """Tokens ``first`` … ``last`` (exclusive) of a text."""
+    """Consecutive tokens of a text."""
 
     source: Source
     tokens: Sequence[Token]
@@ -32,31 +32,31 @@ class Fragment:
         return self.tokens[-1].end
 
     def key(self, token: Token) -> str:
-        """The name or number of a parameter."""
+        """Return the name or number of a parameter."""
         if token.text == "?":
             return str(self.question_marks[token.start])
         return token.text[1:]
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters that the fragment uses, once each."""
+        """The parameters that the fragment uses, each once."""
         return tuple(dict.fromkeys(self.key(t) for t in self.tokens if t.kind == "parameter"))
 
     def parameter_edits(self) -> list[Edit]:
         return [(t.start, t.end, f"${self.key(t)}") for t in self.tokens if t.kind == "parameter"]
 
     def _literal_edits(self) -> list[Edit]:
-        """``x'61'`` is the text ``x61`` to DuckDB; others who read it know no such literal."""
+        """To DuckDB, ``x'61'`` is the text ``x61``; other readers do not have such literals."""
         found = (t for t in self.tokens if t.kind == "string" and t.text[0] in "xXbB")
         return [(t.start, t.end, text_literal(t.text[0].lower() + t.value)) for t in found]
 
     def spliced(self, edits: Sequence[Edit] = (), prefix: str = "", suffix: str = "") -> Spliced:
-        """A copy with edits; an edit that covers a parameter takes its place."""
+        """Return a copy with edits, which take precedence over the replacement of parameters they cover."""
         covered = [(start, end) for start, end, _ in edits]
         own = [
             e for e in (*self.parameter_edits(), *self._literal_edits()) if not any(a <= e[0] < b for a, b in covered)
         ]
-        copy = _Copy()
+        copy = _Splicer()
         copy.add(prefix, self.start, False)
         place = self.start
         for start, end, new in sorted([*edits, *own]):
@@ -74,7 +74,7 @@ class Fragment:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the word ``default`` and nothing else."""
+        """Whether it consists of just the word ``default``."""
         return len(self.tokens) == 1 and self.tokens[0].is_word("default")
 
     def has_word(self, *words: str) -> bool:
@@ -91,17 +91,17 @@ class Spliced:
 
     text: str
     starts: tuple[int, ...]  # of the pieces, in this text
-    origins: tuple[tuple[int, bool], ...]  # their places in the original, and whether they were copied from there
+    origins: tuple[tuple[int, bool], ...]  # place in the original, and whether copied from there
 
     def original(self, place: int) -> int:
-        """Where in the original a place of this text comes from."""
+        """Return the place in the original that a place in this text comes from."""
         n = max(0, bisect_right(self.starts, place) - 1)
         origin, copied = self.origins[n]
         return origin + (place - self.starts[n] if copied else 0)
 
 
-class _Copy:
-    """A text in the making, with the origin of each piece."""
+class _Splicer:
+    """Builds a text, recording the origin of each piece."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -121,7 +121,7 @@ class _Copy:
 
 
 def edited(fragment: Fragment, edits: Sequence[Edit]) -> Fragment:
-    """The fragment as a text of its own with some changes; its errors show where they are in the original."""
+    """Return the edited fragment as a text of its own, whose errors are located in the original."""
     if not edits:
         return fragment
     made = fragment.spliced(edits)
@@ -130,8 +130,8 @@ def edited(fragment: Fragment, edits: Sequence[Edit]) -> Fragment:
 
 
 def composed(parts: Sequence[str | Fragment], source: Source, prefix: Fragment | None = None) -> Fragment:
-    """A new text from pieces of another one, after a ``with``; its errors show where they are in the other."""
-    copy = _Copy()
+    """Return a text made of pieces of ``source``, after a ``with`` if given; errors are located in ``source``."""
+    copy = _Splicer()
     parts = parts if prefix is None else [prefix, " ", *parts]
     last = next(part.start for part in parts if isinstance(part, Fragment))
     for part in parts:

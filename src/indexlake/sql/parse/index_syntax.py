@@ -1,7 +1,7 @@
-"""Create and drop index, taken apart by keyword.
+"""Parses create index and drop index.
 
-An index belongs to its table, and so does its name.  An index consists of columns: expressions, directions and
-conditions are refused here, and each error says what to do instead.
+An index belongs to its table, and so does its name.  Its keys are plain columns: expressions, directions and conditions
+are refused here, and each error says what to do instead.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.token_reader import TableName, TokenReader
 
 DEFAULT_KIND = "btree"
-"""Also what DuckDB's own kind, ART, stands for."""
+"""Also stands for DuckDB's own kind, ART."""
 _EXPRESSION = "An index is over columns, not expressions: add a column that holds the value, and index that one."
 _WRITE_DROP = "Write DROP INDEX name ON table, or DROP INDEX table.name."
 
 
 def create_index(r: TokenReader) -> st.CreateIndex:
-    """After ``create``, at ``unique`` or ``index``."""
+    """Parse the rest of a statement after ``create``, at ``unique`` or ``index``."""
     unique = r.take("unique")
     r.expect("index")
     if_not_exists = r.take("if", "not", "exists")
@@ -55,7 +55,7 @@ def _column(r: TokenReader) -> str:
 
 
 def drop_index(r: TokenReader) -> st.DropIndex:
-    """After ``drop``, at ``index``."""
+    """Parse the rest of a statement after ``drop``, at ``index``."""
     r.expect("index")
     if_exists = r.take("if", "exists")
     first = r.here

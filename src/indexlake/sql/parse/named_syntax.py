@@ -1,4 +1,4 @@
-"""Sequences, types, macros and comments, taken apart by keyword."""
+"""Parses statements about sequences, types, macros and comments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("sequence", "type", "macro", "function")
 
 
 def create_named(r: TokenReader, replace: bool, temporary: bool, if_not_exists: bool) -> st.CreateNamed:
-    """Behind ``create … sequence | type | macro [if not exists]``."""
+    """Parse what follows ``create … sequence | type | macro [if not exists]``."""
     kind = r.tokens[r.place - (4 if if_not_exists else 1)].value
     name = r.table_name()
     if kind == "sequence":
@@ -57,7 +57,7 @@ def _sequence(r: TokenReader) -> dict[str, Any]:
             note("cycle", True)
         else:
             r.fail(
-                "Of a sequence there are START [WITH] n, INCREMENT [BY] n, MINVALUE n, MAXVALUE n, NO MINVALUE, NO "
+                "A sequence can have START [WITH] n, INCREMENT [BY] n, MINVALUE n, MAXVALUE n, NO MINVALUE, NO "
                 "MAXVALUE, CYCLE and NO CYCLE."
             )
     return _checked(r, given)
@@ -86,7 +86,7 @@ def _whole(r: TokenReader) -> int:
     r.place += 1
     value = int(token.text.replace("_", "")) * (-1 if negative else 1)
     if not LOWEST <= value <= HIGHEST:
-        r.fail("A sequence is of 64-bit numbers, and this one is larger.", token)
+        r.fail("Sequences use 64-bit numbers, and this one is larger.", token)
     return value
 
 
@@ -102,7 +102,7 @@ def _type(r: TokenReader, name: TableName, if_not_exists: bool, replace: bool, t
         return st.CreateNamed("type", name, if_not_exists, replace, temporary, {}, (), query)
     text = r.rest("a type")
     if text.parameters:
-        r.fail("A type is stored and has no parameters: write the values.", r.tokens[0])
+        r.fail("A type is stored, so it cannot have parameters: write the values.", r.tokens[0])
     return st.CreateNamed("type", name, if_not_exists, replace, temporary, {"text": text.text}, (text,))
 
 
@@ -120,14 +120,16 @@ def _macro(r: TokenReader, name: TableName, if_not_exists: bool, replace: bool, 
         kinds.add(is_table)
         text = _body(r, is_table)
         if text.parameters:
-            r.fail("A macro is stored and has no parameters of the call: name them in its own list.", r.tokens[0])
+            r.fail(
+                "A macro is stored, so it cannot use parameters of the call: declare them in its own list.", r.tokens[0]
+            )
         texts.append(text)
         overloads.append({"parameters": parameters, "text": text.text})
         if not r.take_symbol(","):
             break
     r.expect_end()
     if len(kinds) > 1:
-        r.fail("The overloads of a macro all give a value or all give a table.", r.tokens[0])
+        r.fail("The overloads of a macro must all return values or all return tables.", r.tokens[0])
     taken: set[int] = set()
     for overload in overloads:
         count = len(overload["parameters"])
@@ -142,7 +144,7 @@ def _macro(r: TokenReader, name: TableName, if_not_exists: bool, replace: bool, 
 
 
 def _parameters(r: TokenReader) -> list[tuple[str, str | None, str | None]]:
-    """``(a, b INTEGER, c := 5)``: each with its type and its default, if it has one."""
+    """Parse ``(a, b INTEGER, c := 5)``: the name, type and default of each parameter."""
 
     def parameter() -> tuple[str, str | None, str | None]:
         own = r.name("a parameter")
@@ -162,12 +164,12 @@ def _parameters(r: TokenReader) -> list[tuple[str, str | None, str | None]]:
         r.fail("Two parameters of a macro have the same name.", r.tokens[r.place - 1])
     defaults = [default is not None for _, _, default in found]
     if defaults != sorted(defaults):
-        r.fail("Parameters without a default come first.", r.tokens[r.place - 1])
+        r.fail("Parameters without a default must come first.", r.tokens[r.place - 1])
     return found
 
 
 def _body(r: TokenReader, is_table: bool) -> Fragment:
-    """Up to the comma before another overload, which begins with its parameters."""
+    """Read up to the comma before another overload, which begins with its parameters."""
     if r.at_end:
         r.fail("Expected a query here." if is_table else "Expected an expression here.")
     first = r.place
@@ -201,7 +203,7 @@ def drop_named(r: TokenReader) -> st.DropNamed:
         kind = "table macro"
     if_exists = r.take("if", "exists")
     name = r.table_name()
-    if not r.take("cascade"):  # nothing needs a type or a macro any more, and a sequence that is needed stays
+    if not r.take("cascade"):  # no difference: only sequences are depended on, and those in use stay
         r.take("restrict")
     return st.DropNamed(kind, name, if_exists)
 

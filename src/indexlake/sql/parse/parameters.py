@@ -13,7 +13,7 @@ Params = Mapping[str, Any] | Sequence[Any] | None
 
 
 class Parameters:
-    """Checked against what the text uses: nothing is missing, nothing is left over."""
+    """The values of one call, checked against what the text uses: none is missing and none is unused."""
 
     def __init__(self, params: Params, used: Sequence[str], text: str) -> None:
         if (hint := parameter_hint(text)) is not None:
@@ -39,7 +39,7 @@ class Parameters:
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any]) -> Parameters:
-        """Of a statement whose parameters are known to be these."""
+        """Make the parameters of a statement that is known to use exactly these."""
         made = cls.__new__(cls)
         made.values = {name: plain(value) for name, value in values.items()}
         return made

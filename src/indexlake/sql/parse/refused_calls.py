@@ -1,7 +1,7 @@
 """DuckDB table functions that SQL may not call, because they change the engine that all queries of a lake share.
 
-Text is checked wherever it is tokenised, so that no such call reaches the engine through a view, a macro, a constant
-or the text inside ``query('…')``.
+Text is checked whenever it is tokenised, so that no such call reaches the engine through a view, a macro, a constant or
+the text inside ``query('…')``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from indexlake.sql.parse.tokens import Source, Token
 
 _NO_LOG = "The engine keeps no log; EXPLAIN ANALYZE shows how a query runs."
-_NO_PROFILE = "There is no profile of every query: EXPLAIN ANALYZE shows one of a query."
+_NO_PROFILE = "Queries are not profiled in general: EXPLAIN ANALYZE profiles a single one."
 _NO_MEMORY = "It reads the memory of this process. Give Arrow data to a table's insert instead."
 REFUSED = {
     "enable_logging": _NO_LOG,
@@ -35,20 +35,20 @@ REFUSED = {
     "pandas_scan": _NO_MEMORY,
     "python_map_function": _NO_MEMORY,
     "seq_scan": "Name the table.",
-    "read_duckdb": "A text concerns one lake: files of CSV, JSON and Parquet can be read.",
+    "read_duckdb": "SQL runs on a single lake, but files of CSV, JSON and Parquet can be read.",
 }
-"""What to do instead, by the name in lower case."""
+"""What to do instead, by the function's name in lower case."""
 
 _NAMED = re.compile(rf"\b(?:query|{'|'.join(REFUSED)})\b", re.IGNORECASE)
 _NAMES_A_TABLE = (
     "into", "table", "exists", "on", "references", "with", "recursive", "view", "macro", "function", "update", "copy",
     "prepare", "execute",
 )  # fmt: skip
-"""Words before a name with parentheses that is no call of a function."""
+"""After these words, a name with parentheses is not a function call."""
 
 
 def refuse_calls(source: Source, tokens: Sequence[Token], tokenize: Callable[[str, int], object]) -> None:
-    """``tokenize``: looks at a text inside the text, which stands at a place."""
+    """Refuse calls of these functions.  ``tokenize`` checks a text inside the text that starts at the given place."""
     if _NAMED.search(source.text) is None:
         return
     for n, (token, after) in enumerate(pairwise(tokens)):
@@ -70,6 +70,6 @@ def refuse_calls(source: Source, tokens: Sequence[Token], tokenize: Callable[[st
             behind = [*tokens[n + 2 * depth + 1 : n + 2 * depth + 2], token][0]
             if behind.is_symbol(")"):
                 continue
-        elif first.kind in ("word", "name") and behind.is_symbol(",", ")"):  # the columns of a table
+        elif first.kind in ("word", "name") and behind.is_symbol(",", ")"):  # the column list of a table
             continue
         source.fail("query(…) takes the text of a query as one constant.", token.start)

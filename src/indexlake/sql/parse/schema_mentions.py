@@ -1,4 +1,4 @@
-"""Places of a query that stand for the lake's own definitions: ``information_schema.tables``, ``duckdb_columns()``."""
+"""Finds where a query refers to the lake's own definitions: ``information_schema.tables``, ``duckdb_columns()``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ PREFIX = "__il_schema_"
 class Mention:
     start: int
     end: int
-    text: str  # as DuckDB is asked for all of it
-    alias: str | None  # by which its columns are qualified; None: the query gives it one
+    text: str  # as written in a query for all of it
+    alias: str | None  # the name that qualifies its columns; None: the query gives it one
 
     def name(self, number: int) -> str:
         return f"{PREFIX}{number}"
@@ -42,7 +42,7 @@ class Mention:
 
 
 def schema_mentions(fragment: Fragment) -> tuple[Mention, ...]:
-    """In their order."""
+    """Return all mentions, in order."""
     if not fragment.has_word(*SCHEMAS, *TABLES, *FUNCTIONS, "show", "describe", "desc"):
         return ()
     tokens, found, n = fragment.tokens, [], 0
@@ -52,7 +52,7 @@ def schema_mentions(fragment: Fragment) -> tuple[Mention, ...]:
         if first.is_word(*SCHEMAS) and n + 2 < len(tokens) and tokens[n + 1].is_symbol(".") and not inside:
             last = n + 2
             if n + 3 < len(tokens) and tokens[n + 3].is_symbol("("):
-                n = last  # a function, which knows no definitions
+                n = last  # a function, which does not read definitions
                 continue
         elif first.is_word(*FUNCTIONS) and n + 1 < len(tokens) and tokens[n + 1].is_symbol("(") and not inside:
             last = _closing(fragment, n + 1)
@@ -73,7 +73,7 @@ def schema_mentions(fragment: Fragment) -> tuple[Mention, ...]:
 
 
 def _shows(fragment: Fragment, n: int) -> bool:
-    """Whether ``show …`` or ``describe table`` comes next, and no query behind it."""
+    """Return whether ``show …`` or ``describe table`` comes next, not followed by a query."""
     ahead = fragment.tokens[n : n + 2]
     if len(ahead) < 2 or not ahead[0].is_word("show", "describe", "desc"):
         return False
@@ -82,7 +82,7 @@ def _shows(fragment: Fragment, n: int) -> bool:
 
 
 def is_alias(kind: str, value: str) -> bool:
-    """Whether a token behind a table is another name for it."""
+    """Return whether a token after a table is an alias for it."""
     return kind == "name" or (kind == "word" and value not in _NO_ALIAS)
 
 

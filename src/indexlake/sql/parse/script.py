@@ -1,4 +1,4 @@
-"""A text as its statements, each parsed by its first keyword.  A text is parsed once and kept."""
+"""Splits a text into statements, each parsed according to its first keyword.  Parsed texts are cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Script:
     statements: tuple[st.Statement, ...]
     starts: tuple[int, ...]
     parameters: tuple[str, ...]
-    texts: tuple[Fragment, ...]  # of the statements
+    texts: tuple[Fragment, ...]  # one per statement
 
 
 _scripts: dict[str, Script] = {}
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 
 def parse(text: str) -> Script:
-    """Every statement of the text; a text that does not parse is refused before anything of it has run."""
+    """Parse every statement of the text; if any of them does not parse, none is run."""
     found = _scripts.get(text) if isinstance(text, str) else None
     if found is not None:
         return found
@@ -58,7 +58,7 @@ def _parse(source: Source) -> Script:
         starts.append(part[0].start)
         texts.append(Fragment(source, part, numbered))
     if not statements:
-        source.fail("The text holds no statement.")
+        source.fail("The text contains no statement.")
     whole = Fragment(source, of_call, numbered)
     names = whole.parameters
     if any(n.isdigit() for n in names) and not all(n.isdigit() for n in names):
@@ -67,12 +67,12 @@ def _parse(source: Source) -> Script:
 
 
 def parse_statement(text: Fragment) -> st.Statement:
-    """A statement whose text was put together from that of another one."""
+    """Parse a statement whose text was derived from another one."""
     return _statement(TokenReader(text.source, text.tokens, text.question_marks))
 
 
 def _numbered(tokens: Sequence[Token]) -> dict[int, int]:
-    """The number of each ``?``, by its place."""
+    """Return the number of each ``?``, by its place."""
     marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
     return {t.start: n for n, t in enumerate(marks, 1)}
 
@@ -146,7 +146,7 @@ def _statement(r: TokenReader) -> st.Statement:
                 return st.Control(control)
         if head.value in {text.split()[0] for texts in _CONTROLS.values() for text in texts}:
             r.fail(
-                "A transaction begins with BEGIN and ends with COMMIT or ROLLBACK, and nothing else beside it. To read "
+                "A transaction begins with BEGIN and ends with COMMIT or ROLLBACK, without further words. To read "
                 "only, read a snapshot: lake.sql(…, at=…).",
                 r.tokens[-1],
             )
@@ -172,12 +172,12 @@ _CONTROLS: dict[Literal["begin", "commit", "rollback"], tuple[str, ...]] = {
 
 
 def _common_tables(r: TokenReader) -> Fragment:
-    """``with a as (…), b as (…)``, up to the statement that uses them."""
+    """Parse ``with a as (…), b as (…)``, up to the statement that uses them."""
     return r.until("select", "from", "values", "insert", "update", "delete", "merge", "table", *_PIVOTS)
 
 
 def _pivot(r: TokenReader) -> Fragment:
-    """``pivot …``, as a subquery where an order or a number of rows follows: parsers know it as one."""
+    """Parse ``pivot …``; before an order or a limit, wrap it in a subquery, as parsers only accept it there."""
     prefix = _common_tables(r) if r.sees("with") else None
     inner = r.until("order", "limit", "offset")
     if r.at_end:
@@ -200,7 +200,7 @@ def _explain(r: TokenReader) -> st.Explain | st.ExplainOther:
     if isinstance(inner, st.Query):
         return st.Explain(inner, analyze, format)
     if analyze:
-        r.fail("EXPLAIN ANALYZE runs a query; of a change there is EXPLAIN, and the select that finds its rows.")
+        r.fail("EXPLAIN ANALYZE would run the change: use EXPLAIN, or explain the select that finds its rows.")
     return st.ExplainOther(r.rest())
 
 
@@ -217,7 +217,7 @@ def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery | st.Query:
 
 
 def _all_tables(r: TokenReader) -> st.Query:
-    """Every table with its columns, as DuckDB shows them."""
+    """Return a query for every table with its columns, in DuckDB's format."""
     first = Fragment(r.source, r.tokens[:1], {})
     return st.Query(edited(first, [(first.start, first.end, "from (show all tables)")]))
 
@@ -226,7 +226,7 @@ def _namespace(r: TokenReader) -> str:
     first = r.here
     parts = r.parts("a namespace")
     if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != DATABASE):
-        r.fail("A namespace has one name.", first)
+        r.fail("A namespace is a single name.", first)
     return parts[-1]
 
 

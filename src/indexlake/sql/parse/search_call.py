@@ -1,7 +1,7 @@
-"""``search('table', 'index or column', query, name := value, …)`` where a query names a table, taken apart.
+"""Finds and parses ``search('table', 'index or column', query, name := value, …)`` where a query names a table.
 
-It is found by its tokens, before the query is parsed, because no engine has such a function.  An alias or a common
-table expression may also be called ``search``; then its parentheses contain only names.
+It is found by its tokens before the query is parsed, because no engine has such a function.  An alias or a common table
+expression may also be called ``search``; then its parentheses contain only names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIKE_THIS = "search('table', 'index or column', $query, k := 10)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchCall:
-    """What a search is asked for, as it was written."""
+    """The arguments of a search, as written."""
 
     table: Fragment
     index: Fragment
@@ -30,7 +30,7 @@ class SearchCall:
 
 
 def search_calls(fragment: Fragment) -> list[SearchCall]:
-    """All searches of a query, in their order."""
+    """Return all searches of a query, in order."""
     r = TokenReader(fragment.source, fragment.tokens, fragment.question_marks)
     found: list[SearchCall] = []
     while not r.at_end:
@@ -42,7 +42,7 @@ def search_calls(fragment: Fragment) -> list[SearchCall]:
 
 
 def is_call(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a search begins at that token."""
+    """Return whether a search begins at that token."""
     if not tokens[place].is_word(NAME):
         return False
     ahead = tokens[place + 1 : place + 3]
@@ -56,7 +56,7 @@ def is_call(tokens: Sequence[Token], place: int) -> bool:
 
 
 def call_at(r: TokenReader) -> SearchCall:
-    """Take apart the search that begins here, and step over it."""
+    """Parse the search that begins here, and move past it."""
     name = r.here
     assert name is not None
     r.place += 1
@@ -87,7 +87,7 @@ def _argument(r: TokenReader, positional: list[Fragment], options: dict[str, Fra
         options[name] = r.operand("Expected the value of the argument here.")
         return
     if options:
-        r.fail(f"After a named argument all are named: {_LIKE_THIS}.")
+        r.fail(f"After a named argument, all others must be named: {_LIKE_THIS}.")
     if len(positional) == 3:
-        r.fail(f"Only the first three arguments go without a name: {_LIKE_THIS}.")
+        r.fail(f"Only the first three arguments can be given without a name: {_LIKE_THIS}.")
     positional.append(r.operand("Expected an argument here."))

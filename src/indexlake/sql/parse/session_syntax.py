@@ -1,6 +1,6 @@
-"""Statements besides queries and changes: prepared statements, engine settings, and what is not supported.
+"""Parses statements other than queries and changes: prepared statements, engine settings, and unsupported ones.
 
-A statement that is refused says what to do instead.
+An unsupported statement is refused with a hint at what to do instead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from indexlake.sql.parse.token_reader import TokenReader
 from indexlake.sql.parse.tokens import text_literal
 
 _INSTEAD = {
-    "attach": "A text concerns one lake: open another with il.connect, and join their results in Python.",
-    "detach": "A text concerns one lake; there is nothing to detach.",
-    "install": "No extension is installed; geometries, JSON, Parquet and full text search are there without one.",
-    "force": "No extension is installed; FORCE CHECKPOINT there is.",
-    "vacuum": "Files that nobody needs are removed by lake.pipeline().vacuum().",
+    "attach": "SQL runs on a single lake: open another one with il.connect, and join their results in Python.",
+    "detach": "SQL runs on a single lake; there is nothing to detach.",
+    "install": "Extensions cannot be installed; geometries, JSON, Parquet and full-text search work without one.",
+    "force": "Extensions cannot be installed. FORCE CHECKPOINT is accepted.",
+    "vacuum": "Files that are no longer needed are removed by lake.pipeline().vacuum().",
     "export": "A lake is its folder and its catalog; copy a table with COPY … TO.",
     "import": "Insert files into a table: t.insert('folder/*.parquet'), or COPY … FROM.",
     "grant": "Who may read and write is decided where the lake is stored.",
@@ -28,16 +28,16 @@ _INSTEAD = {
     "replace": "Write INSERT OR REPLACE INTO ….",
     "fetch": "There are no cursors: a result is read batch by batch, with to_batches().",
     "close": "There are no cursors: a result is read batch by batch, with to_batches().",
-    "listen": "What others commit is told by the change feed: t.changes(since=…).",
-    "notify": "What others commit is told by the change feed: t.changes(since=…).",
+    "listen": "The change feed tells what others commit: t.changes(since=…).",
+    "notify": "The change feed tells what others commit: t.changes(since=…).",
     "declare": "There are no cursors: a result is read batch by batch, with to_batches().",
     "lock": "Rows are locked by reading them in a transaction with scan(…, for_update=True).",
-    "reindex": "Indexes are kept up to date by themselves.",
+    "reindex": "Indexes are kept up to date automatically.",
 }
 
 
 def refuse_by_name(r: TokenReader) -> None:
-    """Refuse a statement that there is not, if the first word is one of those that people try."""
+    """Refuse an unsupported statement, if its first word is one that people are likely to try."""
     word = r.here.value if r.here is not None and r.here.kind == "word" else ""
     if word in _INSTEAD:
         r.fail(f"{word.upper()} is not supported. {_INSTEAD[word]}")
@@ -47,14 +47,14 @@ def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.
     r.expect("prepare")
     name = r.name("the name of the statement")
     if r.sees_symbol("("):
-        r.fail("The types of parameters are found out by themselves: leave the list out.")
+        r.fail("The types of parameters are inferred: leave the list out.")
     r.expect("as")
     if r.at_end:
         r.fail("Expected a statement here.")
     rest = TokenReader(r.source, r.tokens[r.place :], r.question_marks)
     statement = inner(rest)
     if isinstance(statement, st.Around | st.Control | st.Execute):
-        r.fail("Queries, changes and definitions can be prepared, and nothing else.")
+        r.fail("Only queries, changes and definitions can be prepared.")
     r.place = len(r.tokens)
     whole = TokenReader(r.source, rest.tokens, r.question_marks).rest()
     if len({name.isdigit() for name in whole.parameters}) > 1:
@@ -100,14 +100,14 @@ def set_setting(r: TokenReader) -> st.Setting | st.Variable:
         if not r.take_symbol("=") and not r.take("to"):
             r.fail("Expected = here.")
         if r.sees("select") or r.sees("with") or r.sees("from") or r.sees("values"):
-            r.fail("A query stands in parentheses: set variable v = (select …).")
+            r.fail("Put the query in parentheses: set variable v = (select …).")
         value = r.rest("a value")
         word = value.tokens[0]
         is_bare = len(value.tokens) == 1 and word.kind in ("word", "name") and not word.is_word(*_VALUES)
-        if is_bare:  # which is a text, as DuckDB has it
+        if is_bare:  # a text, as in DuckDB
             text = text_literal(word.value if word.kind == "name" else word.text)
             value = edited(value, [(value.start, value.end, text)])
-        one = composed(["select (select (", value, ")) as value"], r.source)  # which is an error if it is several
+        one = composed(["select (select (", value, ")) as value"], r.source)  # several values are an error
         return st.Variable(name.lower(), st.Query(one))
     if r.sees("transaction"):
         r.fail("SET TRANSACTION is not supported: every transaction reads one snapshot, and the first to commit wins.")
@@ -148,16 +148,16 @@ def use(r: TokenReader) -> st.Setting:
 
 
 def load(r: TokenReader) -> st.Nothing:
-    """What is built in needs no loading."""
+    """Accept LOAD of what is built in, which needs no loading."""
     r.expect("load")
     token = r.here
     if token is None or token.value.lower() not in _BUILT_IN:
-        r.fail("LOAD is not supported: no extension is loaded. JSON, Parquet, ICU and full text search are there.")
+        r.fail("LOAD is not supported: no extension is loaded. JSON, Parquet, ICU and full-text search are built in.")
     return nothing(r)
 
 
 def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
-    """``pragma name``, ``pragma name = value``, ``pragma function(…)``"""
+    """Parse ``pragma name``, ``pragma name = value`` or ``pragma function(…)``."""
     r.expect("pragma")
     first = r.here
     if first is None or first.kind != "word":
@@ -176,7 +176,7 @@ def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
     if name == "database_list" and after is None:
         return st.Query(composed(["from pragma_", r.rest()], r.source))
     if name in ("enable_profiling", "enable_profile"):
-        r.fail("There is no profile of every query: EXPLAIN ANALYZE shows one of a query.")
+        r.fail("Queries are not profiled in general: EXPLAIN ANALYZE profiles a single one.")
     if name not in _FUNCTIONS:
         r.fail(
             f"PRAGMA {name} is not supported. There are table_info('t'), show_tables, version, database_size, "
@@ -192,7 +192,7 @@ def call(r: TokenReader) -> st.Query:
 
 
 def nothing(r: TokenReader) -> st.Nothing:
-    """``checkpoint``: every commit is durable when it returns.  ``analyze``: statistics are kept with the blocks."""
+    """Accept ``checkpoint`` (commits are durable when they return) or ``analyze`` (blocks carry statistics)."""
     r.place = len(r.tokens)
     return st.Nothing()
 
@@ -212,4 +212,4 @@ _CHECKS = frozenset({
     "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint", "disable_profiling",
     "disable_profile",
 })  # fmt: skip
-"""Checks that an engine makes of itself, how it plans, and how it keeps a database of its own: nothing to do here."""
+"""Settings for the engine's self-checks, its planner and its own database file: accepted without effect."""

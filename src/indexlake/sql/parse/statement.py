@@ -1,4 +1,4 @@
-"""What a statement asks for, taken apart as far as it concerns IndexLake.
+"""What a statement asks for, parsed as far as it concerns IndexLake.
 
 Expressions and queries stay as they were written.  Nothing here knows which tables exist.
 """
@@ -15,7 +15,7 @@ from indexlake.sql.parse.token_reader import TableName
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Anything that gives rows; DuckDB answers it over our scans."""
+    """Anything that returns rows; DuckDB answers it using our scans."""
 
     text: Fragment
 
@@ -29,7 +29,7 @@ class Explain:
 
 @dataclass(frozen=True, eq=False)
 class ExplainOther:
-    """What DuckDB would do for a statement that is no query."""
+    """DuckDB's plan for a statement that is not a query."""
 
     text: Fragment
 
@@ -56,8 +56,8 @@ class ShowSchemas:
 
 @dataclass(frozen=True, eq=False)
 class ShowIndexes:
-    table: TableName | None  # None: of all tables of the namespace
-    everywhere: bool = False  # of all namespaces
+    table: TableName | None  # None: those of all tables of the namespace
+    everywhere: bool = False  # in all namespaces
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Insert:
 
 @dataclass(frozen=True, eq=False)
 class Conflict:
-    """What to do with rows whose key is there: nothing, replace every given column, or these assignments."""
+    """What to do with rows whose key already exists: nothing, replace every given column, or these assignments."""
 
     action: str  # "nothing" | "replace" | "update"
     columns: tuple[str, ...] | None
@@ -118,13 +118,13 @@ class Truncate:
 @dataclass(frozen=True, eq=False)
 class CopyOption:
     name: str
-    value: str  # as an argument of a function of DuckDB's
+    value: str  # as an argument for one of DuckDB's functions
     place: int
 
 
 @dataclass(frozen=True, eq=False)
 class CopyFrom:
-    """The rows of files go into a table."""
+    """Loads the rows of files into a table."""
 
     table: TableName
     columns: tuple[str, ...] | None
@@ -134,7 +134,7 @@ class CopyFrom:
 
 @dataclass(frozen=True, eq=False)
 class CopyTo:
-    """The rows of a query go into a file, or into several."""
+    """Writes the rows of a query to one or more files."""
 
     query: Query
     file: Fragment
@@ -143,15 +143,15 @@ class CopyTo:
 
 @dataclass(frozen=True, eq=False)
 class MergeClause:
-    """``when …``: which rows, on which further condition, and what happens to them."""
+    """``when …``: which rows, an additional condition, and what happens to them."""
 
     rows: str  # "matched" | "not matched" | "not matched by source"
     condition: Fragment | None
     action: str  # "update" | "delete" | "insert" | "nothing" | "error"
-    assignments: tuple[Assignment, ...] | None  # none at all: an insert of default values
+    assignments: tuple[Assignment, ...] | None  # an empty tuple: insert default values
     place: int
-    values: tuple[Fragment, ...] | None = None  # for all columns of the table in their order; of an error its message
-    by_name: bool = False  # without assignments and values: how columns of the source find those of the table
+    values: tuple[Fragment, ...] | None = None  # one for each column of the table, in order; for an error, its message
+    by_name: bool = False  # without assignments and values: match the source's columns by name, not by position
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ class Merge:
     source: Fragment  # a table name or a query in parentheses
     source_is_query: bool
     source_alias: str
-    source_table: TableName | None  # where it has no alias
+    source_table: TableName | None  # if it has no alias
     source_columns: tuple[str, ...] | None
     on: Fragment | None
     using: tuple[str, ...]
@@ -173,7 +173,7 @@ class Merge:
 @dataclass(frozen=True, eq=False)
 class ColumnDefinition:
     name: str
-    type: Fragment | None  # None: that of what is computed
+    type: Fragment | None  # None: the type of the generated expression
     nullable: bool
     default: Fragment | None
     place: int
@@ -183,13 +183,13 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """A check, or columns whose values are unique together."""
+    """A check, or columns whose values must be unique together."""
 
     name: str | None
     condition: Fragment | None
     unique: tuple[str, ...]
     place: int
-    is_key: bool = False  # and are never null
+    is_key: bool = False  # a primary key: unique and never null
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ class CreateTable:
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
     constraints: tuple[Constraint, ...]
-    names: tuple[str, ...]  # of the first columns of the query
+    names: tuple[str, ...]  # for the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
     options: tuple[tuple[str, Fragment], ...]
@@ -208,12 +208,12 @@ class CreateTable:
 
 @dataclass(frozen=True, eq=False)
 class CreateTemporaryTable:
-    """Of the engine: its columns are DuckDB's business."""
+    """Executed by the engine: its columns are up to DuckDB."""
 
     table: TableName
     if_not_exists: bool
     replace: bool
-    definition: Fragment | None  # the columns, or the names of those of the query
+    definition: Fragment | None  # the column definitions
     names: tuple[str, ...]
     query: Query | None
     with_data: bool
@@ -231,7 +231,7 @@ class CreateView:
     if_not_exists: bool
     replace: bool
     temporary: bool
-    names: tuple[str, ...]  # of its first columns
+    names: tuple[str, ...]  # for its first columns
     query: Query
 
 
@@ -257,9 +257,9 @@ class CreateNamed:
     if_not_exists: bool
     replace: bool
     temporary: bool
-    body: Mapping[str, Any]  # as it is stored
-    texts: tuple[Fragment, ...] = ()  # what DuckDB has to understand
-    query: Query | None = None  # whose values are those of an enum
+    body: Mapping[str, Any]  # as stored
+    texts: tuple[Fragment, ...] = ()  # expressions, queries or types that DuckDB has to understand
+    query: Query | None = None  # returns the values of an enum
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +274,7 @@ class CommentOn:
     kind: str  # "table" | "view" | "column" | "sequence" | "type" | "macro" | "table macro"
     name: TableName
     column: str | None
-    comment: Fragment | None  # None: there is none from now on
+    comment: Fragment | None  # None: remove it
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,13 +317,13 @@ class RenameTable:
 class ChangeType:
     column: str
     type: Fragment
-    using: Fragment | None  # None: the value that it has
+    using: Fragment | None  # None: convert the current value
 
 
 @dataclass(frozen=True, eq=False)
 class SetDefault:
     column: str
-    default: Fragment | None  # None: it is dropped
+    default: Fragment | None  # None: drop it
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,20 +376,20 @@ class CreateIndex:
 @dataclass(frozen=True, eq=False)
 class DropIndex:
     name: str
-    table: TableName | None  # None: the one that has an index of that name
+    table: TableName | None  # None: find the table that has an index of this name
     if_exists: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """The begin or the end of a transaction."""
+    """Begins or ends a transaction."""
 
     word: Literal["begin", "commit", "rollback"]
 
 
 @dataclass(frozen=True, eq=False)
 class Prepare:
-    """A statement that gets a name, and the parameters that it has."""
+    """A named statement, and its parameters."""
 
     name: str
     statement: Statement
@@ -402,7 +402,7 @@ class Prepare:
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    name: str | None  # None: by its place
+    name: str | None  # None: positional
     value: Fragment
 
 
@@ -424,21 +424,21 @@ class Setting:
     """A setting of the engine."""
 
     name: str
-    value: Fragment | None  # None: as it was at the beginning
+    value: Fragment | None  # None: reset it
     place: int
 
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A value with a name, for ``getvariable``."""
+    """A named value, for ``getvariable``."""
 
     name: str
-    value: Query | None  # None: it is forgotten
+    value: Query | None  # None: forget it
 
 
 @dataclass(frozen=True, eq=False)
 class Nothing:
-    """There is nothing to do."""
+    """A statement that has no effect."""
 
 
 Write = Insert | Update | Delete | Truncate | Merge | CopyFrom

@@ -1,7 +1,7 @@
-"""Calls used like tables that take tables by name: they are written out, so that the tables are seen.
+"""Rewrites table functions that take tables by name, so that these tables can be found.
 
-``query('…')`` becomes the query in its text, ``query_table('t')`` the table.  ``histogram(t, x)`` and
-``histogram_values`` look at a table through a common table expression.
+``query('…')`` becomes the query in its text, ``query_table('t')`` becomes the table.  ``histogram(t, x)`` and
+``histogram_values`` are made to read the table through a common table expression.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _COMMON = "__il_table_"
 
 
 def written_out(fragment: Fragment) -> Fragment:
-    """The query without such calls, or with those that are left looking at names of their own."""
+    """Return the query with such calls replaced, or reading from a common table expression."""
     if not fragment.has_word(*_CALLS):
         return fragment
     edits: list[Edit] = []
@@ -57,7 +57,7 @@ def written_out(fragment: Fragment) -> Fragment:
 
 
 def _is_common(fragment: Fragment, name: str) -> bool:
-    """Whether the query itself says what a name means."""
+    """Return whether the query itself defines a common table of this name."""
     following = zip(fragment.tokens, fragment.tokens[1:], fragment.tokens[2:], strict=False)
     return any(_name(t) == name and a.is_word("as") and b.is_symbol("(") for t, a, b in following)
 

@@ -12,7 +12,7 @@ from indexlake.sql.parse.tokens import Source, Token
 
 T = TypeVar("T")
 DATABASE = "memory"
-"""What DuckDB calls the only database that there is, as ``information_schema`` shows it."""
+"""DuckDB's name for its only database, as ``information_schema`` shows it."""
 _OPENING, _CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -46,7 +46,7 @@ class TokenReader:
         return self.place >= len(self.tokens)
 
     def sees(self, *words: str) -> bool:
-        """Whether these words come next, in this order."""
+        """Return whether these words come next, in this order."""
         ahead = self.tokens[self.place : self.place + len(words)]
         return len(ahead) == len(words) and all(t.is_word(w) for t, w in zip(ahead, words, strict=True))
 
@@ -64,7 +64,7 @@ class TokenReader:
     # ------------------------------------------------------------ taking
 
     def take(self, *words: str) -> bool:
-        """Step over these words if they come next."""
+        """Move past these words if they come next, and return whether they did."""
         if self.sees(*words):
             self.place += len(words)
             return True
@@ -96,11 +96,11 @@ class TokenReader:
         return token.text if token.kind == "word" else token.value
 
     def names(self, what: str = "a column") -> list[str]:
-        """``(a, b, …)``"""
+        """Parse ``(a, b, …)``."""
         return self.listed(lambda: self.name(what))
 
     def listed(self, item: Callable[[], T], *, trailing: bool = False) -> list[T]:
-        """``(…, …)``, each part of which is read by ``item``; ``trailing``: a comma may stand at the end."""
+        """Parse ``(…, …)``, each item with ``item``; with ``trailing``, a comma may come at the end."""
         self.expect_symbol("(")
         found = [item()]
         while self.take_symbol(",") and not (trailing and self.sees_symbol(")")):
@@ -109,7 +109,7 @@ class TokenReader:
         return found
 
     def options(self) -> tuple[tuple[str, Fragment], ...]:
-        """``(name = value, …)``"""
+        """Parse ``(name = value, …)``."""
 
         def option() -> tuple[str, Fragment]:
             name = self.name("an option")
@@ -119,7 +119,7 @@ class TokenReader:
         return tuple(self.listed(option))
 
     def parts(self, what: str) -> list[str]:
-        """``a.b.c``"""
+        """Parse ``a.b.c``."""
         found = [self.name(what)]
         while self.take_symbol("."):
             found.append(self.name(what))
@@ -136,7 +136,7 @@ class TokenReader:
         return TableName(parts[0] if len(parts) == 2 else None, parts[-1], token.start)
 
     def alias(self, *not_these: str) -> str | None:
-        """``[as] name``, unless a keyword comes that continues the statement."""
+        """Parse ``[as] name``, unless a keyword that continues the statement comes next."""
         if self.take("as"):
             return self.name("an alias")
         if self.here is not None and (
@@ -146,7 +146,7 @@ class TokenReader:
         return None
 
     def parenthesised(self) -> Fragment:
-        """What stands between this opening parenthesis and its closing one; never empty."""
+        """Parse an opening parenthesis up to its closing one, and return what is between them; never empty."""
         opening = self.here
         self.expect_symbol("(")
         first = self.place
@@ -158,7 +158,7 @@ class TokenReader:
         return found
 
     def until(self, *words: str, comma: bool = False, what: str = "an expression") -> Fragment:
-        """The tokens up to one of these words (or a comma) outside of parentheses and ``case … end``, or the end."""
+        """Return the tokens up to one of these words (or a comma) outside of brackets and ``case … end``."""
         first = self.place
 
         def stops(token: Token) -> bool:
@@ -173,13 +173,13 @@ class TokenReader:
         return self._fragment(first, what)
 
     def until_symbol(self, *symbols: str, what: str) -> Fragment:
-        """The tokens up to one of these symbols outside of parentheses."""
+        """Return the tokens up to one of these symbols outside of parentheses."""
         first = self.place
         self._skip_to(lambda token: token.is_symbol(*symbols))
         return self._fragment(first, what)
 
     def operand(self, problem: str, *words: str) -> Fragment:
-        """The tokens up to a comma, a closing parenthesis or, after the first, one of these words; never none."""
+        """Return at least one token, up to a comma, a closing bracket or, after the first, one of these words."""
         first, depth = self.place, 0
         while self.here is not None:
             token = self.here
@@ -192,7 +192,7 @@ class TokenReader:
         return self.since(first)
 
     def since(self, first: int) -> Fragment:
-        """The tokens from there up to here."""
+        """Return the tokens from ``first`` up to here."""
         return Fragment(self.source, self.tokens[first : self.place], self.question_marks)
 
     def rest(self, what: str = "an expression") -> Fragment:
@@ -217,5 +217,5 @@ class TokenReader:
             elif depth and (token.text == depth[-1] or (token.is_word("end") and depth[-1] == "end")):
                 depth.pop()
             elif token.kind == "symbol" and token.text in _CLOSING:
-                self.fail(f"{token.text!r} closes nothing.")
+                self.fail(f"{token.text!r} has no opening counterpart.")
             self.place += 1

@@ -1,7 +1,7 @@
-"""SQL text as tokens with their places, in DuckDB's lexical rules.
+"""SQL text as tokens with their places, following DuckDB's lexical rules.
 
-Statements are cut at semicolons and taken apart by keyword on this level, so that every expression reaches the
-engine exactly as it was written.  ``Source`` turns a place in the text into a line, a column and an excerpt.
+Statements are split at semicolons and parsed by keyword on this level, so that every expression reaches the engine
+exactly as it was written.  ``Source`` turns a place in the text into a line, a column and an excerpt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``text`` is what was written; ``value`` the name or string that it means, and words in lower case."""
+    """``text`` is what was written; ``value`` is the name or string it means, or a word in lower case."""
 
     kind: Kind
     text: str
@@ -52,9 +52,9 @@ class Token:
 
 
 class Source:
-    """A whole text, for errors that show where they are.
+    """A whole text, used to locate errors in it.
 
-    A text that was put together from pieces of another one has an ``origin``: its errors show the other.
+    A text derived from another one has an ``origin``: its errors are located in the original.
     """
 
     def __init__(self, text: str, origin: tuple[Source, Callable[[int], int]] | None = None) -> None:
@@ -72,7 +72,7 @@ class Source:
         return ExpressionError(f"{problem}{where}", text=self.text)
 
     def excerpt(self, place: int) -> str:
-        """The line, with a mark under the place."""
+        """Return the line, with a mark under the place."""
         place = max(0, min(place, len(self.text)))
         first = self.text.rfind("\n", 0, place) + 1
         last = self.text.find("\n", place)
@@ -86,7 +86,7 @@ class Source:
 
 
 def tokenize(source: Source) -> list[Token]:
-    """All tokens but white space and comments, if no function is called that may not be."""
+    """Return all tokens except white space and comments.  Calls of refused functions raise an error."""
     text, place, found = source.text, 0, []
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -99,7 +99,7 @@ def tokenize(source: Source) -> list[Token]:
             mark = match.group("dollar")
             closing = text.find(mark, match.end())
             if closing < 0:
-                source.fail("This quoted string has no end.", place)
+                source.fail("This quoted string is not closed.", place)
             end = closing + len(mark)
             found.append(Token("string", text[place:end], text[match.end() : closing], place, end))
             place = end
@@ -132,14 +132,14 @@ def _value(kind: str, written: str) -> str:
 
 
 def _comment_end(source: Source, start: int) -> int:
-    """Comments nest."""
+    """Return where a comment ends; comments nest."""
     depth, place = 0, start
     while match := _COMMENT_EDGE.search(source.text, place):
         depth += 1 if match.group() == "/*" else -1
         place = match.end()
         if not depth:
             return place
-    raise source.error("This comment has no end.", start)
+    raise source.error("This comment is not closed.", start)
 
 
 def quoted(name: str) -> str:

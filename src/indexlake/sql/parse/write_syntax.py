@@ -1,4 +1,4 @@
-"""Insert, update, delete, merge and truncate, taken apart by keyword."""
+"""Parses insert, update, delete, merge and truncate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _begins_query(r: TokenReader) -> bool:
 
 
 def _query_before_conflict(r: TokenReader) -> Fragment:
-    """The source of the rows: up to ``on conflict`` or ``returning``.  A join's ``on`` is no end."""
+    """Parse the source of the rows, up to ``on conflict`` or ``returning``; the ``on`` of a join does not end it."""
     first = r.place
     while True:
         r.until("on", "returning", what="the rows to insert")
@@ -114,7 +114,7 @@ def _refuse_query(r: TokenReader) -> None:
 
 
 def _refuse_windows(r: TokenReader, value: Fragment) -> None:
-    """A value is computed of its row; subqueries may look at others."""
+    """Refuse window functions outside of subqueries: a new value is computed from its own row only."""
     queries: list[bool] = []
     for n, token in enumerate(value.tokens):
         if token.is_symbol("("):
@@ -174,7 +174,7 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
         of_all = [clause for clause in clauses if clause.rows == clauses[-1].rows and clause.condition is None]
         if len(of_all) > 1:
             raise r.source.error(
-                f"Another WHEN {of_all[0].rows.upper()} without a condition comes first.", of_all[1].place
+                f"Another WHEN {of_all[0].rows.upper()} without a condition precedes it.", of_all[1].place
             )
     if not clauses:
         r.fail("A merge needs at least one WHEN … THEN ….")
@@ -215,7 +215,7 @@ def _clause(r: TokenReader, own: str) -> st.MergeClause:
 
 
 def _by_name(r: TokenReader) -> bool:
-    """How columns of the source find those of the table: by position unless it says ``by name``."""
+    """Parse ``by name`` or ``by position``, which is the default; return whether columns are matched by name."""
     if r.take("by", "name"):
         return True
     r.take("by", "position")
@@ -243,7 +243,7 @@ def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> st
 
 
 def _assignments(r: TokenReader, own: str, *ends: str) -> tuple[st.Assignment, ...]:
-    """``own``: how the statement calls the table whose columns are set."""
+    """Parse assignments.  ``own``: the statement's name for the table whose columns are set."""
     found: list[st.Assignment] = []
     while True:
         place = r.here.start if r.here is not None else 0
@@ -255,9 +255,7 @@ def _assignments(r: TokenReader, own: str, *ends: str) -> tuple[st.Assignment, .
         first, column = r.here, r.name("a column")
         if r.take_symbol("."):
             if column.lower() != own.lower():
-                r.fail(
-                    f"{column!r} is not the table that is changed. Set a column as a whole, not a field of it.", first
-                )
+                r.fail(f"{column!r} is not the table being changed. Set whole columns, not fields inside them.", first)
             column = r.name("a column")
         r.expect_symbol("=")
         found.append(st.Assignment(column, r.until(*ends, comma=True), place))
@@ -266,7 +264,7 @@ def _assignments(r: TokenReader, own: str, *ends: str) -> tuple[st.Assignment, .
 
 
 def _row_assignment(r: TokenReader, *ends: str) -> list[st.Assignment]:
-    """``(a, b) = (…, …)``, or one value for all of them."""
+    """Parse ``(a, b) = (…, …)``, or with a single value for all of them."""
     opening = r.here
     assert opening is not None
     columns = r.names()
@@ -290,10 +288,10 @@ def _row_assignment(r: TokenReader, *ends: str) -> list[st.Assignment]:
 
 
 def _returning(r: TokenReader) -> Fragment | None:
-    """``returning …`` at the end of a statement, if it is there."""
+    """Parse ``returning …`` at the end of a statement, if present."""
     if r.take("returning"):
         if r.sees("distinct"):
-            r.fail("RETURNING gives a row for each row that was changed; select distinct ones afterwards.")
+            r.fail("RETURNING returns one row for each changed row; select distinct ones afterwards.")
         return r.rest("columns or expressions")
     r.expect_end()
     return None

@@ -1,4 +1,4 @@
-"""``at (version => …)`` and ``at (timestamp => …)`` behind a table or a search."""
+"""Parses ``at (version => …)`` and ``at (timestamp => …)`` after a table or a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class At:
 
 
 def at_after(fragment: Fragment, after: Token) -> tuple[At | None, int]:
-    """The clause behind a token, if there is one, and where it or the token ends."""
+    """Return the clause after a token, if there is one, and where it or the token ends."""
     tokens = fragment.tokens
     n = next(i for i, t in enumerate(tokens) if t is after) + 1
     ahead = tokens[n : n + 4]

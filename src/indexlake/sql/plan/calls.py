@@ -1,4 +1,4 @@
-"""What the names of function calls in a query reveal about them."""
+"""What can be told from the names of function calls in a query."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ VOLATILE = frozenset({"random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "
 
 
 def is_call(node: Any, *names: str) -> bool:
-    """Whether a node calls one of these functions, as either of sqlglot's dialects reads it."""
+    """Return whether a node calls one of these functions, in either of the sqlglot dialects used here."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in names
     return isinstance(node, exp.Func) and node.key.lower() in names
 
 
 def is_row_by_row(item: Any) -> bool:
-    """Whether a select item gives one value for each row, and depends on no other row.  When in doubt, no."""
+    """Return whether a select item gives one value for each row and depends on no other row.  When in doubt, False."""
     others = (
         exp.AggFunc, exp.Window, exp.Filter, exp.Query, exp.UDTF, exp.Explode, exp.Columns, exp.PositionalColumn,
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The conditions of a select that concern one table only, and whether they can be applied to its rows beforehand.
+"""The conditions of a select that concern one table only, and whether they can be applied to its rows in advance.
 
-A condition in ``where`` can be applied to a table's rows unless an outer join may replace them with nulls; even then
-it can, if nulls do not satisfy it.  A condition in ``on`` can be applied to the sides that its join does not preserve.
+A condition in ``where`` can be applied to a table's rows unless an outer join may replace them with nulls; even then it
+can, if nulls do not satisfy it.  A condition in ``on`` can be applied to the sides that its join does not preserve.
 ``asof`` and positional joins choose rows by their neighbours, so nothing is applied there.
 """
 
@@ -22,21 +22,21 @@ from indexlake.sql.plan.derived_tables import DerivedTables
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """A condition over the columns of one table, as text that names nothing else."""
+    """A condition on the columns of one table, as text that names nothing else."""
 
     text: str
     parameters: tuple[str, ...]
-    rejects_nulls: bool  # may only be used when it is not true of a row of nulls
+    rejects_nulls: bool  # may only be used if it is not true for a row of nulls
 
 
 class JoinTree:
-    """The ``from`` of one select as a tree of joins: where each table of ours stands."""
+    """The ``from`` of one select as a tree of joins, which tells what may be applied to each of our tables."""
 
     def __init__(self, select: Any, derived: DerivedTables) -> None:
         self.nullable: set[int] = set()
         self.blocked: set[int] = set()
-        self.merged: dict[str, bool] = {}  # columns of `using` -> whether all its joins are inner ones
-        self.conditions: list[tuple[Any, list[tuple[Any, bool]]]] = []  # of `on`: condition, tables it may be asked of
+        self.merged: dict[str, bool] = {}  # columns of `using` -> whether all of their joins are inner joins
+        self.conditions: list[tuple[Any, list[tuple[Any, bool]]]] = []  # of `on`, and the tables it may apply to
         first = select.args.get("from_") or select.args.get("from")
         self.leaves: list[Any] = [] if first is None else self._tree(first.this, select.args.get("joins"))
         found = {id(leaf): derived.find(leaf) for leaf in self.leaves}
@@ -49,7 +49,7 @@ class JoinTree:
             self.blocked |= {id(leaf) for leaf in self.leaves}
 
     def _tree(self, first: Any, joins: Any = None) -> list[Any]:
-        """The leaves of an item and of what is joined with it, in their order."""
+        """Return the leaves of an item and of everything joined with it, in order."""
         is_group = isinstance(first, exp.Subquery) and isinstance(first.this, exp.Table) and not first.alias
         left = self._tree(first.this) if is_group else [first]
         for join in (*(first.args.get("joins") or ()), *(joins or ())):
@@ -82,7 +82,7 @@ class JoinTree:
         elif side == "RIGHT":
             asked = left
         elif side != "FULL":
-            self.blocked |= everyone  # a kind of join that is not known here
+            self.blocked |= everyone  # an unknown kind of join
         if condition is not None and asked:
             places = [(leaf, id(leaf) in self.nullable) for leaf in asked if id(leaf) not in self.blocked]
             self.conditions.append((condition, places))
@@ -93,7 +93,7 @@ class JoinTree:
 
 
 def conjuncts_of(select: Any, joins: JoinTree) -> Iterator[tuple[int, list[Conjunct], bool]]:
-    """For each item of the select that is one of our tables: its conjuncts, and whether they are all of ``where``."""
+    """Yield for each of our tables in the select: its conjuncts, and whether these are all of ``where``."""
     where = select.args.get("where")
     parts = list(_flat(where.this)) if where is not None else []
     for table in joins.tables:
@@ -124,7 +124,7 @@ def _flat(condition: Any) -> Iterator[Any]:
 
 
 def _conjunct(part: Any, table: Any, joins: JoinTree, nullable: bool) -> Conjunct | None:
-    """The condition as text about this table alone; None when it is about anything else too."""
+    """Return the condition as text about this table alone, or None if it involves anything else."""
     columns = list(part.find_all(exp.Column))
     if not columns or not all(_is_of(column, table, joins) for column in columns):
         return None
@@ -132,7 +132,7 @@ def _conjunct(part: Any, table: Any, joins: JoinTree, nullable: bool) -> Conjunc
         return None
     if any(is_call(node, *VOLATILE) for node in part.find_all(exp.Func)):
         return None
-    own = exp.Paren(this=part.copy())  # so that a column by itself can be replaced, too
+    own = exp.Paren(this=part.copy())  # wrapped, so that a bare column can be replaced as well
     alias = table.alias_or_name.lower()
     visible = joins.columns[id(table)]
     for column in list(own.find_all(exp.Column)):
@@ -151,7 +151,7 @@ def _conjunct(part: Any, table: Any, joins: JoinTree, nullable: bool) -> Conjunc
 
 
 def _is_of(column: Any, table: Any, joins: JoinTree) -> bool:
-    """Whether a column reference can mean nothing but a column of this table."""
+    """Return whether a column reference can only mean a column of this table."""
     visible = joins.columns[id(table)]
     parts = [p.name.lower() for p in column.parts]
     alias = table.alias_or_name.lower()
@@ -171,7 +171,7 @@ def _is_of(column: Any, table: Any, joins: JoinTree) -> bool:
 
 
 def _means(text: str, tree: Any) -> bool:
-    """Whether a text generated from a tree is read as that tree again."""
+    """Return whether the text generated from a tree parses to the same tree."""
     try:
         return bool(parse(text).tree == tree)
     except ExpressionError:

@@ -11,20 +11,20 @@ from indexlake.sql.plan.calls import is_row_by_row
 from indexlake.sql.plan.scopes import Scopes
 
 Columns = Mapping[str, str]
-"""Names in lower case, as they are visible, and the columns of the table that they are."""
+"""Visible names, in lower case, and the table columns they stand for."""
 
 _ROWWISE = {"expressions", "from_", "from", "where", "order"}
 
 
 class DerivedTables:
-    """``columns_of`` knows our tables, ``scopes`` the common table expressions."""
+    """``columns_of`` returns the columns of our tables; ``scopes`` resolves common table expressions."""
 
     def __init__(self, columns_of: Callable[[Any], Columns | None], scopes: Scopes) -> None:
         self._columns_of = columns_of
         self.scopes = scopes
 
     def find(self, leaf: Any) -> tuple[Any, Columns] | None:
-        """The table whose rows a source of a select is, and its columns by their names there; None: it is more."""
+        """Return the table whose rows a source passes on, and its columns by name there; None if it does more."""
         columns = self._columns_of(leaf)
         if columns is not None:
             return leaf, columns
@@ -54,7 +54,7 @@ class DerivedTables:
             else:
                 inner_item = item.this if isinstance(item, exp.Alias) else item
                 plain = isinstance(inner_item, exp.Column) and len(inner_item.parts) == 1
-                column = columns.get(inner_item.name.lower(), "") if plain else ""  # else computed, or hard to see
+                column = columns.get(inner_item.name.lower(), "") if plain else ""  # otherwise computed
                 shown = {item.alias_or_name.lower(): column}
             for name, origin in shown.items():
                 visible[name] = origin if name not in visible else ""

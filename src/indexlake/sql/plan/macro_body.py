@@ -1,7 +1,7 @@
-"""The text of a macro with its arguments filled in. The text never captures a name used in an argument.
+"""Fills the arguments into the text of a macro, so that the text never captures a name used in an argument.
 
-Parameters and lambda variables are renamed to something unique.  If the text contains a query, arguments that name
-something are computed outside it, in a derived table; arguments whose meaning this would change are refused.
+Parameters and lambda variables are renamed to something unique.  If the text contains a query, arguments that refer to
+columns or tables are computed outside it, in a derived table; arguments whose meaning this would change are refused.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _WORDS = frozenset({
 _PARAMETER, _ARGUMENTS = "__il_p_", "__il_a_"
 _OF_ROWS = ("columns", "unnest", "unlist", "generate_subscripts", "grouping", "grouping_id")
 _MORE_AGGREGATES = frozenset({"histogram", "geomean", "geometric_mean", "wavg", "weighted_avg"})
-"""Aggregates that are something else as well, or macros of DuckDB's."""
+"""Aggregates that also have another meaning, or that are macros of DuckDB."""
 
 
 def apart(text: str, parameters: Collection[str], tag: str) -> str:
-    """A text whose parameters and variables of lambdas have names of their own; see `own_name`."""
+    """Return the text with its parameters and lambda variables renamed to unique names; see `own_name`."""
     source = Source(text)
     tokens = tokenize(source)
     scopes = list(_variables(tokens))
@@ -60,7 +60,7 @@ def own_name(tag: str, parameter: str) -> str:
 
 
 def _is_name(tokens: Sequence[Token], n: int) -> bool:
-    """Whether it is neither a field, an alias behind ``as``, a function, nor the name of an argument or a key."""
+    """Return whether it is a name, not a field, an alias after ``as``, a function, an argument's name or a key."""
     before = tokens[n - 1] if n else None
     after = tokens[n + 1] if n + 1 < len(tokens) else None
     if before is not None and (before.is_symbol(".", "::") or before.is_word("as")):
@@ -78,14 +78,14 @@ def _is_name(tokens: Sequence[Token], n: int) -> bool:
 
 
 def _declares_lambda(tokens: Sequence[Token], n: int) -> bool:
-    """Whether ``lambda a, b: …`` names its variables here."""
+    """Return whether the name is a variable declared by ``lambda a, b: …``."""
     while n >= 2 and tokens[n - 1].is_symbol(","):
         n -= 2
     return n >= 1 and tokens[n - 1].is_word("lambda")
 
 
 def _is_declared(tokens: Sequence[Token], n: int) -> bool:
-    """Whether a name is that of a table, or is given to something."""
+    """Return whether a name is that of a table, or is given to something here."""
     if n and tokens[n - 1].is_symbol(".", "::"):
         return False
     around = opening(tokens, n)
@@ -97,7 +97,7 @@ def _is_declared(tokens: Sequence[Token], n: int) -> bool:
 
 
 def _variables(tokens: Sequence[Token]) -> Iterator[tuple[Collection[int], Collection[str]]]:
-    """The variables of each lambda and list comprehension, with the places of the tokens where they are known."""
+    """Yield the variables of each lambda and list comprehension, with the indices of the tokens they apply to."""
     for n, token in enumerate(tokens):
         if token.is_word("lambda"):
             colon = next((m for m in range(n, len(tokens)) if tokens[m].is_symbol(":")), n)
@@ -128,7 +128,7 @@ def _first_variable(tokens: Sequence[Token], n: int) -> int:
 
 
 def _is_lambda(tokens: Sequence[Token], n: int) -> bool:
-    """Whether an argument of a function that takes a lambda begins here; ``->`` also takes values out of JSON."""
+    """Return whether an argument of a function that takes a lambda begins here; ``->`` is also a JSON operator."""
     around = opening(tokens, n)
     if around is None or not around or tokens[around - 1].value.lower() not in _LAMBDA_FUNCTIONS:
         return False
@@ -149,7 +149,7 @@ def _end_of_item(tokens: Sequence[Token], n: int) -> int:
 
 
 def names_something(text: str) -> bool:
-    """Whether there may be columns or tables in an expression.  When in doubt, yes."""
+    """Return whether an expression may refer to columns or tables.  When in doubt, True."""
     tokens = tokenize(Source(text))
     return any(_may_name(tokens, n) for n in range(len(tokens)))
 
@@ -173,7 +173,7 @@ def _may_name(tokens: Sequence[Token], n: int) -> bool:
 @dataclass(frozen=True)
 class Value:
     argument: str
-    text: str  # with the type of the parameter, as it stands in an expression
+    text: str  # cast to the type of the parameter, as used in an expression
 
 
 def filled(
@@ -183,10 +183,10 @@ def filled(
     aggregates: Collection[str],
     printed: Callable[[str], str | None] | None,
 ) -> str:
-    """A text made by `apart`, with the values (by their own names) in it, in parentheses.
+    """Return a text made by `apart`, in parentheses, with the values (by their own names) filled in.
 
-    ``printed``: what DuckDB calls an expression, if the text is a query, whose columns have names.  Raises ValueError
-    with what to do where an argument cannot be given.
+    ``printed`` returns DuckDB's name for an expression; it is given if the text is a query, whose columns have names.
+    Raises ValueError with advice if an argument cannot be used.
     """
     source = Source(text)
     tokens = tokenize(source)
@@ -195,19 +195,19 @@ def filled(
     for value in (value for name, value in values.items() if name in in_query):
         if reason := _depends_on_rows(tokenize(Source(value.argument)), aggregates):
             raise ValueError(
-                f"The macro has a query in it, and its argument {value.argument!r} has {reason}, which would be taken "
-                "over the rows of that query: compute the argument in a subquery first, and give the macro its column."
+                f"The macro contains a query, and its argument {value.argument!r} has {reason}, which would be taken "
+                "over the rows of that query: compute the argument in a subquery first, and pass its column."
             )
     outside = {name: v.text for name, v in values.items() if name in in_scope and names_something(v.argument)}
     if outside and printed is None and (reason := _depends_on_rows(tokens, aggregates)):
         raise ValueError(
-            f"The macro has {reason} beside a query that needs an argument, and the argument names a column: make two "
+            f"The macro has {reason} besides a query with an argument, and the argument refers to a column: make two "
             "macros of it, one with the query and one without."
         )
     for n in range(len(tokens)) if outside else ():
         if _is_call_of(tokens, n, aggregates) and _takes_only(tokens[n + 2 : closing(tokens, n + 1)], outside):
             raise ValueError(
-                f"The macro takes {tokens[n].text} of nothing but its argument, which names a column: such an "
+                f"The macro takes {tokens[n].text} of nothing but its argument, which refers to a column: such an "
                 "aggregate belongs to the query that calls it. Join the tables in a query of your own instead."
             )
     table = quoted(f"{_ARGUMENTS}{tag}")
@@ -227,9 +227,9 @@ def filled(
 
 
 def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
-    """The names that stand in queries, and those of them that tables of these queries could take for their columns.
+    """Return the names used in queries, and those of them that tables of these queries could capture as columns.
 
-    The derived table of another macro's arguments is a query without tables, in one that has no other.
+    The derived table of another macro's arguments is a query without tables inside one that has no other tables.
     """
     in_query: set[str] = set()
     in_scope: set[str] = set()
@@ -253,7 +253,7 @@ def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
 def _names_of_columns(
     text: Fragment, values: Mapping[str, Value], outside: Collection[str], printed: Callable[[str], str | None]
 ) -> Iterator[Edit]:
-    """Aliases for items that would be called after the derived table: their names are those of the arguments."""
+    """Yield aliases that name items after the arguments, which would be named after the derived table."""
     plain = {name: value.text for name, value in values.items()}
     for item in items(text.tokens):
         if not any(t.kind == "name" and t.value in outside for t in item) or (len(item) > 1 and has_name(item)):
@@ -282,13 +282,13 @@ def _is_call_of(tokens: Sequence[Token], n: int, functions: Collection[str]) -> 
 
 
 def _takes_only(tokens: Sequence[Token], bound: Collection[str]) -> bool:
-    """Whether there are such names among them, and no others."""
+    """Return whether the tokens refer to some of these names, and to nothing else."""
     named = [tokens[n].value in bound for n in range(len(tokens)) if _may_name(tokens, n)]
     return bool(named) and all(named)
 
 
 def _depends_on_rows(tokens: Sequence[Token], aggregates: Collection[str]) -> str | None:
-    """What an expression has, outside of queries in it, that is about the rows of the query around it."""
+    """Return what in an expression, outside of its queries, depends on the rows of the enclosing query, if anything."""
     n = 0
     while n < len(tokens):
         token = tokens[n]

@@ -1,7 +1,7 @@
-"""Macros, types and sequences in a statement: each mention is replaced by what it stands for, before any planning.
+"""Macros, types and sequences in a statement: each mention is replaced by what it stands for before planning begins.
 
-A macro is replaced by its text with the arguments filled in, as DuckDB does with its trees; so everything that
-understands the expression understands the macro: scans, table rules, Spark.  Result columns keep the name that was
+A macro is replaced by its text with the arguments filled in, just as DuckDB does with its trees.  So everything that
+understands the expression understands the macro: scans, table rules, Spark.  Result columns keep the names that were
 written.
 """
 
@@ -19,10 +19,10 @@ from indexlake.sql.plan.positions import NO_CALLS, is_operand, is_query_name, is
 from indexlake.sql.plan.select_items import names
 
 NEXT, CURRENT = "__il_nextval", "__il_currval"
-"""What DuckDB has in place of its own functions, which know no sequence of ours."""
+"""What DuckDB calls instead of its own functions, which know nothing of our sequences."""
 _SEQUENCE_FUNCTIONS = {"nextval": NEXT, "currval": CURRENT}
 NO_MACROS = NO_CALLS | _SEQUENCE_FUNCTIONS.keys()
-"""The names that a macro cannot have, because it would not be found by them."""
+"""Names that a macro cannot have, because calls of it would not be recognised."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +42,29 @@ class _Call:
     name: Token
     namespace: str | None
     start: int
-    opening: int  # places of tokens
+    opening: int  # indices of tokens
     closing: int
-    first: int  # where it begins, with all that is before its dots
-    is_method: bool  # behind a dot, and what is before it may be a value
+    first: int  # where it begins, including everything before its dots
+    is_method: bool  # it follows a dot, and what precedes the dot may be a value
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the names in a statement are looked up in."""
+    """The context in which the names of a statement are looked up."""
 
     namespace: str
     known: Definitions
     printed: Callable[[str], str | None]
-    """What DuckDB calls an expression."""
+    """Returns DuckDB's name for an expression."""
     aggregates: Collection[str]
     stored: bool = False
-    """Whether its expressions are kept with a table, where a sequence is named in full."""
+    """Whether its expressions are stored with a table, where sequences are named in full."""
     within: tuple[tuple[str, str], ...] = ()
-    """The macros whose texts are being put in."""
+    """The macros that are being expanded."""
 
 
 def asks(text: Fragment, types: Sequence[Fragment]) -> tuple[bool, bool]:
-    """Whether a statement may name macros or types, and whether it names sequences.  Found once for each text."""
+    """Return whether a statement may name macros or types, and whether it names sequences.  Cached with the text."""
     known = text.__dict__.get("asks")
     if known is None:
         calls = list(_calls(text))
@@ -77,7 +77,7 @@ def asks(text: Fragment, types: Sequence[Fragment]) -> tuple[bool, bool]:
 
 
 def replaced(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> Fragment:
-    """The statement with what its names stand for; ``types``: the parts of it that are types."""
+    """Return the statement with names replaced by what they stand for; ``types`` are the parts of it that are types."""
     edits = _edits(text, types, meaning)
     return edited(text, [*edits, *names(text, edits, meaning.printed)]) if edits else text
 
@@ -87,7 +87,7 @@ def _edits(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> list[
     done = -1
     for call in _calls(text):
         if call.start < done:
-            continue  # inside the arguments of another one, which has it replaced
+            continue  # inside the arguments of another call, which is replaced as a whole
         edit = _sequence_edit(text, call, meaning) or _macro_edit(text, call, meaning)
         if edit is not None:
             found.append(edit)
@@ -100,7 +100,7 @@ def _edits(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> list[
 
 
 def _expanded(text: str, meaning: Meaning, place: tuple[Source, int]) -> str:
-    """The text of an argument or a macro with what its names stand for; its errors show the place of the call."""
+    """Expand the text of an argument or a macro; its errors are located at the call."""
     source = Source(text, (place[0], lambda _: place[1]))
     fragment = Fragment(source, tokenize(source), {})
     return edited(fragment, _edits(fragment, (), meaning)).text if fragment.tokens else text
@@ -119,7 +119,7 @@ def _calls(text: Fragment) -> Iterator[_Call]:
         while first >= 2 and tokens[first - 1].is_symbol(".") and tokens[first - 2].kind in ("word", "name"):
             first -= 2
         is_method = n > 0 and tokens[n - 1].is_symbol(".")
-        is_value = first > 0 and tokens[first - 1].is_symbol(".")  # what is before the dot
+        is_value = first > 0 and tokens[first - 1].is_symbol(".")  # something other than a name precedes the dot
         closing = _closing(text, n + 1)
         if is_query_name(tokens, closing + 1) or not (is_operand(tokens, first) or is_value):
             continue
@@ -168,7 +168,7 @@ def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
     space = next((s for s in spaces if (s, name) in known), None)
     if call.is_method and (space is None or call.namespace is None) and any((s, name) in known for s in own):
         text.source.fail(
-            f"{call.name.text} is a macro, and cannot be called behind a dot: write {call.name.text}(…) with what is "
+            f"{call.name.text} is a macro, and cannot be called after a dot: write {call.name.text}(…) with what is "
             "before the dot as the first argument.",
             call.start,
         )
@@ -229,7 +229,7 @@ def put_in(
     *,
     is_table: bool,
 ) -> str:
-    """The text of an overload with the arguments (by parameters in lower case) and what its own names stand for."""
+    """Return the text of an overload with the arguments (by lower-case parameter) and its own names filled in."""
     key = space.lower(), name.lower()
     if key in meaning.within:
         raise place[0].error(
@@ -256,7 +256,7 @@ def _type_text(text: str, meaning: Meaning) -> str:
 
 
 def _arguments(text: Fragment, call: _Call) -> tuple[list[str], dict[str, str]]:
-    """The arguments of a call by their places, and those with names."""
+    """Return the positional and the named arguments of a call."""
     positional: list[str] = []
     named: dict[str, str] = {}
     tokens = text.tokens[call.opening + 1 : call.closing]
@@ -272,7 +272,7 @@ def _arguments(text: Fragment, call: _Call) -> tuple[list[str], dict[str, str]]:
         if len(part) > 2 and part[1].is_symbol(":=", "=>") and part[0].kind in ("word", "name"):
             named[part[0].value.lower()] = Fragment(text.source, part[2:], text.question_marks).text
         elif named:
-            text.source.fail("Arguments with names come last.", part[0].start)
+            text.source.fail("Named arguments must come last.", part[0].start)
         else:
             positional.append(Fragment(text.source, part, text.question_marks).text)
     return positional, named
@@ -282,7 +282,7 @@ def _arguments(text: Fragment, call: _Call) -> tuple[list[str], dict[str, str]]:
 
 
 def _type_spans(text: Fragment) -> Iterator[Sequence[Token]]:
-    """The types that casts name: behind ``::``, and in ``cast(… as …)``; and ``type 'text'``."""
+    """Yield the types named in casts (after ``::``, and in ``cast(… as …)``) and in ``type 'text'``."""
     tokens = text.tokens
     casts: list[int] = []  # closing parentheses of casts
     for n, token in enumerate(tokens):
@@ -304,7 +304,7 @@ def _type_spans(text: Fragment) -> Iterator[Sequence[Token]]:
 
 
 def _pivot_types(text: Fragment) -> list[Sequence[Token]]:
-    """The enums that list the values of a pivot: ``pivot (… for c in mood)``, ``pivot t on c in mood``."""
+    """Return the enums that list the values of a pivot: ``pivot (… for c in mood)``, ``pivot t on c in mood``."""
     if not text.has_word("pivot", "pivot_wider"):
         return []
     tokens = text.tokens
@@ -316,7 +316,7 @@ def _pivot_types(text: Fragment) -> list[Sequence[Token]]:
 
 
 def _is_typed_text(tokens: Sequence[Token], n: int) -> bool:
-    """Whether ``type 'text'`` stands here."""
+    """Return whether ``type 'text'`` begins here."""
     if not n or n + 1 == len(tokens) or tokens[n].kind not in ("word", "name") or tokens[n - 1].is_word("as"):
         return False
     return tokens[n + 1].kind == "string" and tokens[n + 1].text.startswith("'")
@@ -328,7 +328,7 @@ def _type_edits(tokens: Sequence[Token], meaning: Meaning) -> Iterator[Edit]:
             continue
         after = tokens[n + 1] if n + 1 < len(tokens) else None
         if after is not None and (after.kind in ("word", "name") or after.is_symbol(".")):
-            continue  # the name of a field, or of a namespace
+            continue  # the name of a field or a namespace
         space = tokens[n - 2] if n >= 2 and tokens[n - 1].is_symbol(".") else None
         spaces = ("temp", meaning.namespace.lower()) if space is None else (space.value.lower(),)
         name, known = token.value.lower(), meaning.known.types
@@ -338,7 +338,7 @@ def _type_edits(tokens: Sequence[Token], meaning: Meaning) -> Iterator[Edit]:
 
 
 def types_of(statement: st.Statement) -> tuple[Fragment, ...]:
-    """The parts of a definition that are types."""
+    """Return the parts of a definition that are types."""
     if isinstance(statement, st.CreateTable):
         return tuple(column.type for column in statement.columns if column.type is not None)
     if isinstance(statement, st.AlterTable):

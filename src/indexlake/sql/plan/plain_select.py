@@ -1,6 +1,6 @@
-"""Selects that a scan answers by itself: columns of one table, a predicate, an order, a number of rows.
+"""Selects that a scan can answer alone: columns of one table, a predicate, an order, a limit.
 
-Such a query needs no DuckDB at all.  For others of one table this module says how many rows they can need.
+Such a query needs no DuckDB at all.  For other queries of one table, this module says how many rows they can need.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from indexlake.types.marks import cast_type, is_shown_as_held
 
 _CLAUSES = {"expressions", "from_", "from", "where", "order", "limit", "offset"}
 MOST_SORTED = 100_000
-"""Up to so many rows are sorted here; more are left to DuckDB, which can sort on disk."""
+"""Up to this many rows are sorted here; more are left to DuckDB, which can sort on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number of rows: written out, or a parameter."""
+    """A number of rows, either a literal or a parameter."""
 
     number: int | None
     parameter: str | None
@@ -36,15 +36,15 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class PlainSelect:
-    columns: tuple[tuple[str, str], ...] | None  # of the table, and their names in the result; None: not that plain
-    order: tuple[tuple[str, str], ...] | None  # None: not plain columns in their usual order
+    columns: tuple[tuple[str, str], ...] | None  # of the table, and their names in the result; None: not plain
+    order: tuple[tuple[str, str], ...] | None  # None: something other than plain columns in their usual order
     limit: Amount | None
     offset: Amount | None
-    count: str | None = None  # the result is the number of rows, under this name
+    count: str | None = None  # the result is the row count, under this name
 
 
 def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> PlainSelect | None:
-    """The query as rows of one table, one by one; None when it is anything else."""
+    """Return the query as a plain select of one table, or None if it is anything else."""
     tree = query.tree
     if not isinstance(tree, exp.Select) or len(query.references) != 1 or not pushed.all_of_where:
         return None
@@ -73,7 +73,7 @@ def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> Pla
 
 
 def _count(tree: Any) -> str | None:
-    """The name of the result when it is ``count(*)`` and nothing else."""
+    """Return the name of the result if the query is just ``count(*)``, else None."""
     if len(tree.expressions) != 1 or any(tree.args.get(name) for name in ("order", "limit", "offset")):
         return None
     item = tree.expressions[0]
@@ -86,7 +86,7 @@ def _count(tree: Any) -> str | None:
 
 
 def _amount(clause: Any) -> Amount | None:
-    """The number of a ``limit`` or ``offset``; None when it is not simply that."""
+    """Return the number of a ``limit`` or ``offset``, or None if it is anything but a number."""
     value = clause.expression
     if any(v for k, v in clause.args.items() if k != "expression"):
         return None
@@ -140,7 +140,7 @@ def _order(
         if name is None or item.args.get("nulls_first") or item.args.get("with_fill"):
             return None
         if not item.this.table and name.lower() in result_names:
-            return None  # the name of a result column comes before that of the table
+            return None  # a result column takes precedence over a table column of the same name
         if not schema.field(name).codec.ordered or cast_type(schema.field(name)) is not None:
             return None
         found.append((name, "desc" if item.args.get("desc") else "asc"))

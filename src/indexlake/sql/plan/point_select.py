@@ -19,10 +19,10 @@ Row = Mapping[str, Any]
 def point_read(
     lake: Lake, table: Reading, predicate: Bound | None, plain: PlainSelect
 ) -> Callable[[], Row | None] | None:
-    """How to read the one row that can satisfy the predicate; None: the scan has to do it.
+    """Return a function that reads the one row that can satisfy the predicate, or None if this needs a scan.
 
-    Only for columns whose values Python holds exactly, and not in a transaction that has written to the table: what
-    it writes later must not show in a result of before.
+    Only for columns whose values Python holds exactly, and not in a transaction that has written to the table: later
+    writes must not show in an earlier result.
     """
     schema = table.schema
     if predicate is None or plain.columns is None or plain.order or plain.count is not None:

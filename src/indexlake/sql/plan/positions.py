@@ -1,4 +1,4 @@
-"""What a name in a statement can be by the tokens around it: an operand, a table, or a name that is given there."""
+"""What a name in a statement can be, judging by the tokens around it: an operand, a table, or a name defined there."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NO_CALLS = frozenset({
     "offset", "struct", "map", "decimal", "varchar", "enum", "at", "replace", "exclude", "cast", "try_cast",
     "count", "sum", "min", "max", "recursive", "materialized", "within", "group", "distinct", "lateral", "table",
 })  # fmt: skip
-"""Words that stand before a parenthesis and call nothing of ours."""
+"""Words that may precede a parenthesis without calling one of our functions or macros."""
 QUERY_BEGINS = ("select", "from", "with", "values", "table", "pivot", "unpivot", "describe", "show", "summarize")
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int:
-    """The place of the bracket that closes this one; that of the last token if none does."""
+    """Return the index of the bracket that closes this one, or of the last token if there is none."""
     depth = 0
     for n in range(opening, len(tokens)):
         depth += tokens[n].is_symbol("(", "[", "{") - tokens[n].is_symbol(")", "]", "}")
@@ -40,7 +40,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int:
 
 
 def opening(tokens: Sequence[Token], place: int) -> int | None:
-    """The place of the innermost bracket around a token."""
+    """Return the index of the innermost opening bracket around a token."""
     depth = 0
     for n in range(place - 1, -1, -1):
         depth += tokens[n].is_symbol(")", "]", "}") - tokens[n].is_symbol("(", "[", "{")
@@ -50,7 +50,7 @@ def opening(tokens: Sequence[Token], place: int) -> int | None:
 
 
 def is_operand(tokens: Sequence[Token], n: int) -> bool:
-    """Whether an expression or a table begins at a name, which otherwise is an alias, a target, a type or a field."""
+    """Return whether a name begins an expression or a table, and is no alias, target, type or field."""
     if not n:
         return True
     before = tokens[n - 1]
@@ -68,7 +68,7 @@ def is_operand(tokens: Sequence[Token], n: int) -> bool:
 
 
 def is_table(tokens: Sequence[Token], n: int) -> bool:
-    """Whether a table is named at a place where an operand is."""
+    """Return whether an operand is the name of a table."""
     before = tokens[n - 1] if n else None
     if before is None:
         return False
@@ -97,7 +97,7 @@ def is_table(tokens: Sequence[Token], n: int) -> bool:
 
 
 def _begins_tables(tokens: Sequence[Token], n: int) -> bool:
-    """Whether a ``from`` does, and not ``is distinct from`` or ``extract(… from …)``."""
+    """Return whether a ``from`` is followed by tables, unlike in ``is distinct from`` or ``extract(… from …)``."""
     if n >= 2 and tokens[n - 1].is_word("distinct") and tokens[n - 2].is_word("is", "not"):
         return False
     first = opening(tokens, n)
@@ -110,7 +110,7 @@ def _begins_tables(tokens: Sequence[Token], n: int) -> bool:
 
 
 def is_query_name(tokens: Sequence[Token], after: int) -> bool:
-    """Whether ``as [not] [materialized] (`` follows: the name before it is that of a query."""
+    """Return whether ``as [not] [materialized] (`` follows, so that the name before it is that of a query."""
     if after >= len(tokens) or not tokens[after].is_word("as"):
         return False
     after += 1
@@ -120,7 +120,7 @@ def is_query_name(tokens: Sequence[Token], after: int) -> bool:
 
 
 def is_column_of_alias(tokens: Sequence[Token], n: int) -> bool:
-    """Whether a name is one of ``a, b`` in ``… as x(a, b)`` or ``with x(a, b) as (…)``."""
+    """Return whether a name is one of ``a, b`` in ``… as x(a, b)`` or ``with x(a, b) as (…)``."""
     around = opening(tokens, n)
     if not around or not tokens[around].is_symbol("("):
         return False

@@ -1,8 +1,8 @@
-"""Names of columns behind a namespace: ``sales.orders.id``.
+"""Column names with a namespace: ``sales.orders.id``.
 
-DuckDB knows most scans by the name of their table alone, so the namespace is taken out of the text, where it is one.
-As in DuckDB, a name begins with a namespace and a table where that table has the column behind them; else it may begin
-with a table, or with a column that is a struct.  With nothing behind them a namespace and a table are a row.
+DuckDB knows most scans by the name of their table alone, so the namespace is removed from the text wherever it is one.
+As in DuckDB, a name begins with a namespace and a table if that table has the column that follows them; else it may
+begin with a table, or with a column that is a struct.  A namespace and a table by themselves are a row.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Qualified:
     """A name that may begin with the namespace and the name of a table."""
 
     parts: tuple[str, ...]  # in lower case, at most three
-    own: bool  # whether the query itself gives the table a namespace: it may also be the one that is set
+    own: bool  # whether the query itself gives the table a namespace, rather than relying on the current one
     start: int  # of the first part in the whole text
-    end: int  # of the second
+    end: int  # of the second part
     reference: int  # the number of the table's mention
-    alias: str  # by which the query knows the table
+    alias: str  # the name that the query uses for the table
 
 
 def qualified_names(
     spliced: Spliced, tree: Any, known: Mapping[tuple[str | None, str], tuple[int, str]]
 ) -> tuple[Qualified, ...]:
-    """All such names; ``known``: namespace and table to number and alias, of the tables that were given no alias."""
+    """Return all such names.  ``known``: namespace and table to number and alias, for the tables without an alias."""
     found = []
     for column in tree.find_all(exp.Column):
         parts = column.parts
@@ -50,9 +50,9 @@ def qualified_names(
 def qualifier_edits(
     names: Sequence[Qualified], aliases: Sequence[str], columns: Sequence[Collection[str]], namespace: str
 ) -> Iterator[Edit]:
-    """The names with an alias in place of namespace and table; ``columns``: of each mention, in lower case.
+    """Yield edits that replace namespace and table with the alias.
 
-    ``namespace``: of the tables that are named without one.
+    ``columns``: those of each mention, in lower case.  ``namespace``: that of tables named without one.
     """
     folded = [alias.lower() for alias in aliases]
     for name in names:

@@ -1,4 +1,4 @@
-"""Expressions of a statement in the form our own operations read, with the qualifiers that these know.
+"""Expressions of a statement in the form that our own operations accept, with the qualifiers they know.
 
 ``update orders as o set total = o.total * 2`` becomes ``total * 2``; in a merge the table is ``t``, the source ``s``.
 """
@@ -14,9 +14,9 @@ from indexlake.sql.parse.fragment import Fragment
 
 
 def requalified(fragment: Fragment, names: Mapping[str, str], bare: Mapping[str, str] | None = None) -> str | None:
-    """The text with qualifiers replaced (``""`` removes one) and bare columns given theirs; None: it holds a query.
+    """Return the text with qualifiers replaced (``""`` removes one) or added; None if it contains a query.
 
-    Raises ``ExpressionError`` for text that is no expression.
+    Raises ``ExpressionError`` for text that is not an expression.
     """
     text = fragment.text
     tree = parse(text).tree
@@ -47,7 +47,7 @@ def requalified(fragment: Fragment, names: Mapping[str, str], bare: Mapping[str,
 
 
 def own_names(table: str, namespace: str, alias: str | None, new: str = "") -> dict[str, str]:
-    """How a statement may qualify the columns of its table."""
+    """Return the qualifiers that a statement may use for the columns of its table, each mapped to ``new``."""
     if alias is not None:
         return {alias.lower(): new}
     return {table.lower(): new, f"{namespace}.{table}".lower(): new}

@@ -1,4 +1,4 @@
-"""A query and the tables it names, and the text that DuckDB is asked instead.
+"""A query and the tables it names, and the text that is sent to DuckDB in its place.
 
 The text is kept as it is; only the names of our tables (with their ``at (…)``) are replaced by the names under which
 the scans are registered.
@@ -29,7 +29,7 @@ _PRINTED = re.compile(
     r"(?: TABLESAMPLE System\(100\.0 PERCENT\))?\)|__il_(\d+)) AS "
     rf"|__il_\d+_(\d+)\.{_NAME}\.){_NAME}"
 )
-"""How DuckDB prints what stands for a table, in the names that it gives to expressions."""
+"""Matches how DuckDB prints the replacement of a table in the names that it gives to expressions."""
 _PRINTED_SEARCH = re.compile(r"\(SELECT \* FROM __il_search_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)")
 
 
@@ -41,13 +41,13 @@ class Reference:
     table: TableName
     start: int  # of the name in the whole text
     end: int  # of the name, or of its `at (…)`
-    alias: str  # by which its columns are qualified
+    alias: str  # qualifies its columns
     replacement: str
     at: At | None
-    node: Any  # of sqlglot's tree; None when DuckDB parsed the query
-    once: bool  # whether DuckDB opens the scan a single time
-    in_schema: bool = False  # whether DuckDB has to know its namespace, to tell it from another of its name
-    is_bare: bool = False  # whether it stands alone behind ``summarize`` or ``describe``
+    node: Any  # in sqlglot's tree; None if DuckDB parsed the query
+    once: bool  # whether DuckDB opens the scan only once
+    in_schema: bool = False  # whether DuckDB has to know its namespace to tell it from another table of the same name
+    is_bare: bool = False  # whether it stands alone after ``summarize`` or ``describe``
 
     def edit(self) -> Edit:
         return self.start, self.end, self.replacement
@@ -61,17 +61,17 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchReference:
-    """A search that stands where a table could."""
+    """A search in the place of a table."""
 
     number: int
     call: SearchCall
     end: int  # of the call, or of its `at (…)`
-    alias: str  # by which its columns are qualified
+    alias: str  # qualifies its columns
     replacement: str
     at: At | None
-    node: Any  # of sqlglot's tree; None when DuckDB parsed the query
-    asked: frozenset[str] | None  # the names that the query may ask of it, in lower case; None: all of them
-    row_id: bool = False  # whether the row ids are asked for, too
+    node: Any  # in sqlglot's tree; None if DuckDB parsed the query
+    asked: frozenset[str] | None  # the column names that the query may use, in lower case; None: all of them
+    row_id: bool = False  # whether row ids are used as well
 
     def edit(self) -> Edit:
         return self.call.start, self.end, self.replacement
@@ -79,7 +79,7 @@ class SearchReference:
 
 @dataclass(eq=False)
 class ParsedQuery:
-    """A query taken apart as far as possible without knowing its tables."""
+    """A query parsed as far as possible without knowing its tables."""
 
     fragment: Fragment
     references: tuple[Reference, ...]
@@ -89,7 +89,7 @@ class ParsedQuery:
     qualified: tuple[Qualified, ...] = ()
     searches: tuple[SearchReference, ...] = ()
     mentions: tuple[Mention, ...] = ()  # of the lake's definitions
-    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
     def text(
@@ -103,12 +103,12 @@ class ParsedQuery:
         places: Mapping[int, str] | None = None,
         typed: Mapping[int, str] | None = None,
     ) -> Spliced:
-        """What DuckDB is asked.
+        """Return the text to send to DuckDB.
 
-        ``columns``: of each reference, in lower case.  ``namespace``: of the tables that are named without one.
+        ``columns``: those of each reference, in lower case.  ``namespace``: that of tables named without one.
         ``careful``: DuckDB may read every table as often as it likes.  ``places``: the full names of the references
-        that are ``in_schema``, by their numbers.  ``typed``: what stands for a scan whose columns DuckDB has to be told
-        the types of.
+        that are ``in_schema``, by their numbers.  ``typed``: the replacements for scans whose column types DuckDB has
+        to be told.
         """
         edits = self.edits_over(columns, namespace)
         if names_row_id(self.fragment):
@@ -131,16 +131,16 @@ class ParsedQuery:
         return self.fragment.spliced(edits, prefix, suffix)
 
     def edits_over(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
-        """The changes of the text, given the columns of each reference in lower case."""
+        """Return the edits of the text, given the columns of each reference in lower case."""
         aliases = [r.alias for r in self.references]
         names = [q for q in self.qualified if not self.references[q.reference].in_schema]
         return [*self.edits, *qualifier_edits(names, aliases, columns, namespace)]
 
     def edits_apart(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
-        """The same for an engine that knows no namespaces.
+        """Return the edits for an engine without namespaces.
 
-        There tables of one name get an alias each, unless something is named by what they share: that is for the
-        engine to judge.
+        Tables with the same name each get an alias, unless something is qualified by that shared name: then the engine
+        has to decide.
         """
         apart = [r for r in self.references if r.in_schema]
         shared = {r.table.name.lower() for r in apart}
@@ -157,7 +157,7 @@ class ParsedQuery:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters that are left in the text: those of ``at (…)`` and of searches are not."""
+        """The parameters left in the text; those of ``at (…)`` and of searches are not."""
         spans = [(r.start, r.end) for r in self.references] + [(s.call.start, s.end) for s in self.searches]
         spans += [(m.start, m.end) for m in self.mentions]
         tokens = [t for t in self.fragment.tokens if t.kind == "parameter"]
@@ -165,7 +165,7 @@ class ParsedQuery:
         return tuple(dict.fromkeys(self.fragment.key(t) for t in kept))
 
     def shown(self, name: str) -> str:
-        """The name of a result column or a message of DuckDB's, with tables named as in the query."""
+        """Return the name of a result column, or a message of DuckDB's, with tables named as in the query."""
         if "__il_" not in name:
             return name
         name = _PRINTED_SEARCH.sub(lambda match: self._written(self.searches[int(match[1])]), name)
@@ -176,15 +176,15 @@ class ParsedQuery:
 
 
 DEFAULTS = "__il_defaults"
-"""A table of one row with the defaults of columns, for ``insert``."""
+"""A table of one row with column defaults, for ``insert``."""
 CHANGED = "__il_changed"
 """The rows that a statement has changed, for ``returning``."""
 ACTIONS = "__il_actions"
-"""What became of each of them, for ``returning`` of a merge."""
+"""What happened to each of these rows, for ``returning`` of a merge."""
 SOURCE = "__il_source"
 """The rows of the source of a merge."""
 FILE = "__il_file_"
-"""How the names of tables begin that stand for files."""
+"""Prefix of the names of tables that stand for files."""
 CONSTANTS = frozenset((DEFAULTS, CHANGED, ACTIONS, SOURCE))
 
 
@@ -197,7 +197,6 @@ def search_name(number: int) -> str:
 
 
 def sampled(view: str) -> str:
-    """How DuckDB reads a scan that it can open again, in one thread: Arrow would evaluate its filters, and ranks NaN
-    otherwise; none passes a sample.  A stream that is read once gets no filters, and is read by all threads.
-    """
+    """Return how DuckDB should read a scan that it can open again, in one thread: filters, which Arrow would evaluate
+    with a different order of NaN, do not pass a sample.  A stream that is read only once gets no filters."""
     return f"(select * from {quoted(view)} tablesample system(100%))"

@@ -1,4 +1,4 @@
-"""The searches of a query: each has a name in the text that is parsed, and stands where the parser finds that name."""
+"""The searches of a query: each is replaced by a name before parsing, and belongs where the parser finds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from indexlake.sql.plan.table_references import asked_names
 
 
 def without_searches(fragment: Fragment, calls: Sequence[SearchCall], mentions: Sequence[Mention] = ()) -> Spliced:
-    """The text with a name in place of each search and its ``at (…)``, and of each mention of definitions."""
+    """Return the text with a name in place of each search with its ``at (…)``, and of each mention of definitions."""
     ends = [at_after(fragment, call.last)[1] for call in calls]
     names = [(c.start, ends[n], quoted(search_name(n))) for n, c in enumerate(calls)]
     return fragment.spliced([*names, *(m.edit(n) for n, m in enumerate(mentions))])
@@ -28,7 +28,7 @@ def without_searches(fragment: Fragment, calls: Sequence[SearchCall], mentions: 
 def searches_in(
     fragment: Fragment, calls: Sequence[SearchCall], tree: Any, scopes: Scopes, bare: Collection[int]
 ) -> tuple[SearchReference, ...]:
-    """The searches as sqlglot's tree has them.  ``bare``: the nodes that can have no alias."""
+    """Return the searches as found in sqlglot's tree.  ``bare``: ids of the nodes that cannot have an alias."""
     if not calls:
         return ()
     names = {search_name(n): n for n in range(len(calls))}
@@ -39,7 +39,7 @@ def searches_in(
             _misplaced(fragment, call)
         node = nodes[number]
         alias = node.alias or None
-        if alias is None:  # for whoever looks at the tree
+        if alias is None:  # for code that looks at the tree
             node.set("alias", exp.TableAlias(this=exp.to_identifier(NAME)))
         asked = asked_names(tree, scopes, node)
         found.append(_search(fragment, number, call, alias, node, asked, bare=id(node) in bare))
@@ -49,7 +49,7 @@ def searches_in(
 def searches_named(
     fragment: Fragment, calls: Sequence[SearchCall], aliases: Mapping[int, str | None]
 ) -> tuple[SearchReference, ...]:
-    """The searches of which nothing is known but the aliases of those that stand where a table could."""
+    """Return the searches when only the aliases of those in a table's place are known."""
     found = []
     for number, call in enumerate(calls):
         if number not in aliases:
@@ -78,4 +78,4 @@ def _search(
 
 
 def _misplaced(fragment: Fragment, call: SearchCall) -> NoReturn:
-    fragment.source.fail("search(…) gives rows, like a table: write it after FROM or JOIN.", call.start)
+    fragment.source.fail("search(…) returns rows, like a table: write it after FROM or JOIN.", call.start)

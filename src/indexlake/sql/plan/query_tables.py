@@ -1,7 +1,7 @@
-"""The tables of a query, found in its text.
+"""Finds the tables of a query in its text.
 
-sqlglot says where they stand and what may be pushed into each scan; what it cannot parse is parsed by DuckDB itself,
-and then nothing is pushed.
+sqlglot tells where they are and what may be pushed into each scan.  What it cannot parse is parsed by DuckDB, and then
+nothing is pushed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _lock = threading.Lock()
 
 
 def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: Collection[str] = ()) -> ParsedQuery:
-    """Find the tables of a query.  Raises ``ExpressionError`` when neither parser understands it.
+    """Find the tables of a query.  Raises ``ExpressionError`` if neither parser understands it.
 
-    ``own``: the tables of DuckDB, in lower case, which are found by their names alone or behind ``temp``.
+    ``own``: DuckDB's own tables, in lower case, which are named without a namespace or with ``temp``.
     """
     calls, mentions = search_calls(fragment), schema_mentions(fragment)
     spliced = without_searches(fragment, calls, mentions)
@@ -62,7 +62,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
             moved += _without_namespace(fragment, place)
             continue
         if fragment.source.text[place] == "'":
-            continue  # a file, as DuckDB reads it
+            continue  # a file, which DuckDB reads itself
         found.append((place, node))
     references = []
     shared = _shared_names(tree, [node for _, node in found])
@@ -90,29 +90,29 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
 
 
 def _parsed(text: str) -> tuple[Any, Scopes, set[int]] | None:
-    """sqlglot's tree with its scopes, and its tables that only ``summarize`` and ``describe`` name.
+    """Return sqlglot's tree with its scopes, and the ids of tables that ``summarize`` or ``describe`` names by itself.
 
-    The tree has calls as they are written, or in sqlglot's own vocabulary; None when it can do neither.
+    Calls are in the tree as they are written or, failing that, in sqlglot's own vocabulary; None if neither parses.
     """
     for dialect in (expression_dialect(), "duckdb"):
         try:
-            with _lock:  # sqlglot shows a dialect to other threads while it still loads it
+            with _lock:  # while sqlglot is loading a dialect, other threads already see it
                 tree = sqlglot.parse_one(text, read=dialect)
             if isinstance(tree, exp.Command | exp.Block):
                 continue
             bare = {id(node.this) for node in tree.find_all(exp.Summarize, exp.Describe)}
             tree = with_selects(tree)
             return tree, Scopes(tree), bare
-        except Exception:  # of the parser, whatever it is
+        except Exception:  # whatever the parser raises
             continue
     return None
 
 
 def _read_once(tree: Any, scopes: Scopes) -> Callable[[Any], bool]:
-    """Tells whether DuckDB reads a table node a single time.
+    """Return a function that tells whether DuckDB reads a table node only once.
 
-    It repeats what a recursion needs, may repeat a common table expression that is named several times, and looks at
-    the rows before it pivots them.
+    DuckDB repeats what a recursion needs, may repeat a common table expression that is named several times, and looks
+    at the rows before it pivots them.
     """
     if tree.find(exp.Pivot) is not None or any(common.args.get("recursive") for common in tree.find_all(exp.With)):
         return lambda node: False
@@ -137,7 +137,7 @@ def _reference(
     bare: bool = False,
     once: bool = False,
 ) -> Reference:
-    """The reference whose last name part stands at ``place``."""
+    """Return the reference whose last name part is at ``place``."""
     tokens = fragment.tokens
     n = next(i for i, t in enumerate(tokens) if t.start == place)
     last = tokens[n]
@@ -165,9 +165,9 @@ def _name(token: Token) -> str:
 
 
 def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
-    """The names that tables of several namespaces have in one query, or a table and anything else.
+    """Return the names that tables of several namespaces share in one query, or that a table shares with anything else.
 
-    The latter only where a column is named with a namespace: else the name alone says what is meant.
+    The latter only if a column is qualified with that name after something else: otherwise the name alone is enough.
     """
     own = {id(node) for node in tables if not node.alias}
     spaces: dict[str, set[str]] = {}
@@ -181,11 +181,11 @@ def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
     return {name for name, found in spaces.items() if len(found) > 1 or name in others & behind}
 
 
-# ---------------------------------------------------------------- what only DuckDB can parse
+# ---------------------------------------------------------------- queries that only DuckDB can parse
 
 
 def _without_namespace(fragment: Fragment, place: int) -> list[Edit]:
-    """The name at a place, without ``temp`` before it."""
+    """Return the edit that removes ``temp`` before the name at a place, if it is there."""
     n = next(i for i, t in enumerate(fragment.tokens) if t.start == place)
     return [(fragment.tokens[n - 2].start, place, "")] if n >= 2 and fragment.tokens[n - 1].is_symbol(".") else []
 
@@ -235,5 +235,5 @@ def _parsed_by_duckdb(
 
 
 def _is_constant(name: str) -> bool:
-    """Whether a table is made for the query, and none of the lake's."""
+    """Return whether the table is made for this query only, not one of the lake's."""
     return name in CONSTANTS or name.startswith((PREFIX, FILE))

@@ -1,4 +1,4 @@
-"""``rowid``, as in DuckDB: a column of every table that has none of that name, and that ``*`` does not show.
+"""``rowid``, as in DuckDB: a column of every table without a column of that name, not included in ``*``.
 
 It is the row id, which a row keeps for life.
 """
@@ -21,7 +21,7 @@ def names_row_id(fragment: Fragment) -> bool:
 
 
 def with_row_id(replacement: str, view: str, fragment: Fragment) -> str:
-    """What stands for a table, with the column."""
+    """Return the replacement of a table with the ``rowid`` column added."""
     both = any(t.value.lower() == ROW_ID for t in fragment.tokens)
     shown = f"{'*' if both else f'* exclude ({quoted(ROW_ID)})'}, {quoted(ROW_ID)} as {NAME}"
     if replacement.startswith("(select * "):
@@ -30,7 +30,7 @@ def with_row_id(replacement: str, view: str, fragment: Fragment) -> str:
 
 
 def star_edits(fragment: Fragment, tables: Sequence[tuple[int, str]]) -> list[Edit]:
-    """Every ``*`` over such tables without the column, and one where none is written; by place and alias."""
+    """Return edits that exclude ``rowid`` from every ``*`` over tables given by place and alias, even implicit ones."""
     tokens = fragment.tokens
     regions = _regions(tokens)
     places = {t.start: n for n, t in enumerate(tokens)}
@@ -68,7 +68,7 @@ def _without(tokens: Sequence[Token], n: int) -> Edit:
 
 
 def _regions(tokens: Sequence[Token]) -> list[int]:
-    """For each token the parenthesis that it stands in, by its number; -1: in none."""
+    """Return for each token the index of the parenthesis that encloses it, or -1."""
     found, within = [], [-1]
     for n, token in enumerate(tokens):
         if token.is_symbol(")") and len(within) > 1:
@@ -80,7 +80,7 @@ def _regions(tokens: Sequence[Token]) -> list[int]:
 
 
 def _selects(tokens: Sequence[Token], regions: Sequence[int], n: int) -> bool:
-    """Whether a select list belongs to this ``from``."""
+    """Return whether a select list belongs to this ``from``."""
     for step in (-1, 1):
         at = n + step
         while 0 <= at < len(tokens):

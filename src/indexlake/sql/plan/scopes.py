@@ -1,8 +1,8 @@
-"""Which select each table and subquery is in, and which names mean common table expressions: sqlglot's scopes.
+"""Tells which select each table and subquery is in, and which names mean common table expressions: sqlglot's scopes.
 
 DuckDB's names are not case-sensitive but sqlglot's scopes are, so table names in the tree are put into lower case.
-DuckDB statements that sqlglot does not see as queries become selects of everything that their source provides.  A tree
-with a select that no scope reaches is refused with a ``KeyError``.
+DuckDB statements that sqlglot does not treat as queries become selects of everything that their source provides.  A
+tree with a select that no scope reaches is refused with a ``KeyError``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Scopes:
         self._by_select = {id(select): found[id(select)] for select in tree.find_all(exp.Select)}
         for scope in found.values():
             self._home.update((id(node), scope) for node in (*scope.tables, *scope.derived_tables))
-            alone = [scope.expression] if isinstance(scope.expression, exp.Table) else []  # in parentheses, renamed
+            # In parentheses, with an alias.
+            alone = [scope.expression] if isinstance(scope.expression, exp.Table) else []
             for table in (*scope.tables, *alone):
                 source = None if table.db else scope.cte_sources.get(table.name)
                 if source is not None:
@@ -38,24 +39,24 @@ class Scopes:
                     self._uses.setdefault(id(common), []).append(table)
 
     def select_of(self, node: Any) -> Any:
-        """The select in whose ``from`` a table or a subquery stands; None when it stands elsewhere."""
+        """Return the select whose ``from`` contains a table or subquery, or None if it is elsewhere."""
         home = self._home.get(id(node))
         return home.expression if home is not None and isinstance(home.expression, exp.Select) else None
 
     def common_table(self, table: Any) -> Any:
-        """The common table expression that a table node names, None for a real table."""
+        """Return the common table expression that a table node names, or None for a real table."""
         return self._common.get(id(table))
 
     def uses(self, common: Any) -> Sequence[Any]:
-        """The table nodes that name a common table expression."""
+        """Return the table nodes that name a common table expression."""
         return self._uses.get(id(common), ())
 
     def items(self, select: Any) -> list[Any]:
-        """What stands in the ``from`` of a select: tables in their order, then subqueries and table functions."""
+        """Return the items in the ``from`` of a select: tables in order, then subqueries and table functions."""
         return _items(self._by_select[id(select)])
 
     def outside(self, select: Any) -> set[str]:
-        """The names of the items of all selects around one."""
+        """Return the names of the items of all enclosing selects."""
         found: set[str] = set()
         scope = self._by_select[id(select)].parent
         while scope is not None:
@@ -69,11 +70,11 @@ def _items(scope: Any) -> list[Any]:
 
 
 def with_selects(tree: Any) -> Any:
-    """The tree with ``pivot``, ``unpivot``, ``summarize`` and ``describe`` as selects that nothing passes through."""
+    """Return the tree with pivots, ``summarize`` and ``describe`` as selects that let nothing through."""
     for node in list(tree.find_all(exp.Pivot, exp.Summarize, exp.Describe)):
         source, common = node.this, node.find(exp.With)
         if source is None:
-            continue  # a pivot behind a table
+            continue  # a pivot after a table
         select = exp.Select(expressions=[exp.Star()], distinct=exp.Distinct())
         place = node
         while isinstance(place.parent, exp.Paren):

@@ -1,4 +1,4 @@
-"""The items of select lists by their tokens, and what they are called where they have no name."""
+"""Finds the items of select lists by their tokens, and names for those that have none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIST_ENDS = (
 
 
 def items(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """The items of all select lists."""
+    """Yield the items of all select lists."""
     for n, token in enumerate(tokens):
         if not token.is_word("select", "returning"):
             continue
@@ -22,7 +22,7 @@ def items(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
         while first < len(tokens) and tokens[first].is_word("distinct", "all"):
             first += 1
         if first + 1 < len(tokens) and tokens[first].is_word("on") and tokens[first + 1].is_symbol("("):
-            continue  # distinct on (…): the names of such a select are those that it gives
+            continue  # for distinct on (…), such a select keeps the names it gives
         depth = 0
         for m in range(first, len(tokens) + 1):
             here = tokens[m] if m < len(tokens) else None
@@ -66,7 +66,7 @@ def _is_cast_end(item: Sequence[Token]) -> bool:
 
 
 def names(text: Fragment, edits: Sequence[Edit], printed: Callable[[str], str | None]) -> Iterator[Edit]:
-    """Aliases for the items that are changed and have none: what DuckDB calls the expression that was written."""
+    """Yield aliases for edited items without a name: DuckDB's name for the expression as written."""
     for item in items(text.tokens):
         if any(item[0].start <= start < item[-1].end for start, _, _ in edits) and not has_name(item):
             name = printed(Fragment(text.source, item, text.question_marks).text)

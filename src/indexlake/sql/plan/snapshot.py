@@ -1,4 +1,4 @@
-"""Several tables at one moment: the view of the lake that a query has, and one transaction that plans its scans."""
+"""Several tables at one moment: a query's view of the lake, and the single transaction that plans its scans."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def read_together(
     then: Callable[[list[Reading]], T],
     views: Sequence[tuple[TableName, int | None, int]] = (),
 ) -> T:
-    """Find the tables (each with the snapshot it is wanted at, if any) and go on inside the same read transaction.
+    """Find the tables, each at its snapshot if one is given, and call ``then`` inside the same read transaction.
 
-    Raises ``ViewsNamed`` where some are views.  ``views``: what must be this view then (by its number), or
-    ``ViewsChanged`` is raised.
+    Raises ``ViewsNamed`` if some are views.  ``views`` are names that must still mean the view with the given number;
+    otherwise raises ``ViewsChanged``.
     """
     lake = view.lake
     lake._check()
@@ -54,7 +54,7 @@ def read_together(
             try:
                 found = [_find(r, view, readings, name, at) for name, at in wanted]
             except Stale:
-                continue  # another thread has read further: begin again
+                continue  # another thread has read a later state: start again
             except ConvertedError as error:
                 readings.successor(error, readings)
                 continue
@@ -68,7 +68,7 @@ def read_together(
 
 
 class ViewsChanged(Exception):
-    """A view was replaced or dropped while a query was planned."""
+    """A view was replaced or dropped while a query was being planned."""
 
 
 def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableName, at: int | None) -> Reading | View:
@@ -103,7 +103,7 @@ def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableNa
 
 
 def newest_snapshot(view: Viewpoint) -> int:
-    """The snapshot that a query of no table reads."""
+    """Return the snapshot that a query without tables reads."""
     if view.snapshot is not None:
         return view.snapshot
     if view.transaction is not None and view.transaction.snapshot_id is not None:

@@ -1,4 +1,4 @@
-"""The scans of a query: which conditions each one gets, and how it is planned."""
+"""The scans of a query: which conditions each of them gets, and how it is planned."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TablePlan:
     limit: int | None
 
     def describe(self) -> str:
-        """Lines for ``explain``."""
+        """Return the lines for ``explain``."""
         alias = f" as {self.reference.alias}" if self.reference.alias != self.reference.table.name else ""
         columns = ", ".join([*(f.name for f in self.fields), *([ROW_ID] if self.row_id else [])])
         read = sum(len(t.only) if t.only is not None else t.record_count for t in self.scan.tasks)
@@ -57,14 +57,14 @@ class TablePlan:
 
 
 class Choice:
-    """What is pushed into one scan, and which of its conditions are known to compile with which parameter types."""
+    """What is pushed into one scan, and which conditions are known to compile with which parameter types."""
 
     def __init__(self, pushed: Pushed) -> None:
         self.pushed = pushed
         self._usable: dict[Any, tuple[int, ...]] = {}
 
     def predicate(self, table: Reading, parameters: Parameters) -> tuple[Bound | None, bool]:
-        """The conditions that can be asked, as one predicate, and whether these are all of them."""
+        """Return the applicable conditions as one predicate, and whether these are all of them."""
         conjuncts = self.pushed.conjuncts
         if not conjuncts:
             return None, True
@@ -92,7 +92,7 @@ class Choice:
         try:
             return compile(text, schema, parameters.of(used) or None), len(chosen) == len(conjuncts)
         except ExpressionError:
-            return None, False  # a value that fits no column: DuckDB says what it makes of it
+            return None, False  # a value that fits no column: DuckDB decides what it means
 
 
 def _compiles(conjunct: Any, schema: pa.Schema, parameters: Parameters) -> bool:
@@ -106,7 +106,7 @@ def _compiles(conjunct: Any, schema: pa.Schema, parameters: Parameters) -> bool:
 def plan_point(
     lake: Lake, table: Reading, choice: Choice, plain: PlainSelect, parameters: Parameters
 ) -> Callable[[], Row | None] | None:
-    """The read of one row by its primary key, where the query is nothing more."""
+    """Return how to read one row by its primary key, if the query asks for nothing more."""
     predicate, complete = choice.predicate(table, parameters)
     return point_read(lake, table, predicate, plain) if complete else None
 
@@ -121,7 +121,7 @@ def plan_tables(
     *,
     counting: bool = True,
 ) -> tuple[tuple[TablePlan, ...], PlainSelect | None]:
-    """Plan every scan inside one read transaction; and say whether the scan alone is the answer, as which select."""
+    """Plan every scan inside one read transaction.  Also return the select that the scan alone answers, if it does."""
     direct: PlainSelect | None = None
     plans = []
     for reference, table, choice in zip(references, tables, choices, strict=True):
@@ -152,7 +152,7 @@ def plan_tables(
 
 
 def _answers(plain: PlainSelect, complete: bool, parameters: Parameters, *, sorts: bool) -> bool:
-    """Whether the scan alone gives the answer; ``sorts``: it has to sort rows that are in no order."""
+    """Return whether the scan alone gives the answer; ``sorts``: whether it would have to sort the rows."""
     if plain.columns is None or plain.order is None or not complete:
         return False
     for amount in (plain.limit, plain.offset):

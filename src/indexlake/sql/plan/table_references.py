@@ -1,7 +1,7 @@
-"""What each table of a query has to provide: its columns, a predicate, a number of rows.
+"""Determines what each table of a query has to provide: its columns, a predicate, a limit.
 
-Works on names alone and errs on the side of more: a scan may return columns and rows that the query does not use,
-never fewer.  DuckDB evaluates the whole query over what the scans return, so nothing here decides an answer.
+Works on names alone and errs on the side of more: a scan may return columns and rows that the query does not use, never
+fewer.  DuckDB evaluates the whole query over what the scans return, so nothing here decides an answer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from indexlake.sql.plan.scopes import Scopes
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """For one reference: the columns to read (spelt as in the table), and conditions that its rows may be asked."""
+    """For one reference: the columns to read, spelt as in the table, and conditions that may apply to its rows."""
 
     columns: tuple[str, ...]
     row_id: bool
     conjuncts: tuple[Conjunct, ...]
-    all_of_where: bool  # nothing else of the query's `where` remains
+    all_of_where: bool  # nothing else remains of the query's `where`
 
 
 def analyse(query: ParsedQuery, schemas: Sequence[TableSchema]) -> tuple[Pushed, ...]:
-    """By reference, in their order."""
+    """Return what may be pushed into the scan of each reference, in their order."""
     by_name = names_row_id(query.fragment)
     if query.scopes is None:
         return tuple(Pushed(schema.names, by_name and NAME not in schema.by_name, (), False) for schema in schemas)
@@ -60,7 +60,7 @@ def analyse(query: ParsedQuery, schemas: Sequence[TableSchema]) -> tuple[Pushed,
 
 
 def _visible(node: Any, schema: TableSchema) -> dict[str, str]:
-    """The columns of a table by the names that they have in the query: ``t as a(x, y)`` renames the first ones."""
+    """Return a table's columns by their names in the query: ``t as a(x, y)`` renames the first ones."""
     names = [*(name.lower() for name in node.alias_column_names), *schema.names[len(node.alias_column_names) :]]
     shown = [(name.lower(), f.name) for name, f in zip(names, schema.fields, strict=False)]
     return {name: own for name, own in shown if sum(name == other for other, _ in shown) == 1}
@@ -75,18 +75,18 @@ def _columns(names: _Names, reference: Reference, schema: TableSchema) -> tuple[
 
 
 def asked_names(tree: Any, scopes: Scopes, node: Any) -> set[str] | None:
-    """The names, in lower case, that a query may ask of a source that is no table of ours; None: all of them."""
+    """Return the names, in lower case, that a query may use of a source other than our tables; None: all of them."""
     select = scopes.select_of(node)
     return None if select is None or _renamed(node) else _Names(tree, scopes).of(select, node.alias_or_name.lower())
 
 
 def _renamed(node: Any) -> bool:
-    """Whether the query gives the columns other names, or turns them into rows."""
+    """Return whether the query renames the columns or turns them into rows."""
     return bool(node.args.get("pivots") or node.alias_column_names)
 
 
 class _Names:
-    """Which column names a select may ask of one of its sources.  None: all of them."""
+    """Finds which column names a select may use of one of its sources.  None: all of them."""
 
     def __init__(self, tree: Any, scopes: Scopes) -> None:
         self.scopes = scopes
@@ -96,7 +96,7 @@ class _Names:
     def of(self, select: Any, alias: str) -> set[str] | None:
         key = (id(select), alias)
         if key not in self._known:
-            self._known[key] = None  # a cycle asks for everything
+            self._known[key] = None  # a cycle uses everything
             self._known[key] = self._of(select, alias)
         return self._known[key]
 
@@ -119,7 +119,7 @@ class _Names:
                 if _nearest_select(node) is select:
                     return None
             elif isinstance(node, exp.Column):
-                asked = _asked(node, alias)
+                asked = _possible_names(node, alias)
                 if asked is None:
                     return None
                 names |= asked
@@ -136,7 +136,7 @@ class _Names:
         return names
 
     def _requested(self, select: Any) -> set[str] | None:
-        """The output columns of a select that anything outside of it names."""
+        """Return the output columns of a select that anything outside of it names, or None for all."""
         if (
             select.args.get("distinct")
             or select.args.get("group")
@@ -153,7 +153,7 @@ class _Names:
                 return None
             places = self.scopes.uses(parent)
             if not places:
-                return None  # what names it is not seen here
+                return None  # what names it is not visible here
         names: set[str] = set()
         for place in places:
             user = self.scopes.select_of(place)
@@ -164,15 +164,15 @@ class _Names:
         return names
 
 
-def _asked(column: Any, alias: str) -> set[str] | None:
-    """The names that a column reference may mean in the source ``alias``; None when it means the whole row."""
+def _possible_names(column: Any, alias: str) -> set[str] | None:
+    """Return the names that a column reference may mean in the source ``alias``, or None if it means the whole row."""
     parts = [p.name.lower() for p in column.parts if not isinstance(p, exp.Star)]
     if len(parts) == 1:
         return None if parts[0] == alias and not isinstance(column.this, exp.Star) else {parts[0]}
-    asked = {parts[0]}  # a struct, even where another source has that name
+    asked = {parts[0]}  # possibly a struct, even if another source has that name
     if parts[0] == alias:
         asked.add(parts[1])
-    if parts[1] == alias:  # behind the namespace
+    if parts[1] == alias:  # after the namespace
         if len(parts) == 2:
             return None
         asked.add(parts[2])
@@ -184,6 +184,6 @@ def _nearest_select(node: Any) -> Any:
 
 
 def _projection_of(star: Any, select: Any) -> Any:
-    """The select item that is this star and nothing but it; None when the star stands inside an expression."""
+    """Return the select item if it is just this star, or None if the star is inside an expression."""
     item = star if star.parent is select else star.parent
     return item if item.parent is select and item.arg_key == "expressions" else None

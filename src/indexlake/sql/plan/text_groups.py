@@ -1,8 +1,8 @@
 """Grouping by text as if by numbers: DuckDB gets a number for each text, and the result gets the texts back.
 
-Where blocks hold a column as dictionaries, comparing numbers instead of texts takes a third of the time.  It is only
-done for queries of one table that use the column as a group and as a result column and nowhere else, so the results
-are the same: numbers are equal where the texts are, and NULL is NULL.
+If blocks hold a column as dictionaries, comparing numbers instead of texts takes a third of the time.  It is only done
+for queries of one table that use the column as a group and a result column and nowhere else.  Results are then the
+same, since numbers are equal exactly where the texts are, and NULL stays NULL.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CLAUSES = {"kind", "expressions", "from_", "from", "where", "group", "having", 
 
 
 class TextNumbers:
-    """Numbers for the texts of one column, given out as the texts are met.  For one reader at a time."""
+    """Assigns numbers to the texts of one column as they are encountered.  For one reader at a time."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._known: tuple[Any, Any] | None = None  # the last dictionary, and the numbers of its texts
+        self._known: tuple[Any, Any] | None = None  # the latest dictionary, and the numbers of its texts
 
     def encode(self, array: Any) -> Any:
-        """The number of the text of each row."""
+        """Return the number of each row's text."""
         if array.type != TEXT:
             array = array.cast(pa.string()).dictionary_encode()
         if self._known is None or not self._known[0].equals(array.dictionary):
@@ -40,14 +40,14 @@ class TextNumbers:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def decode(self, array: Any) -> Any:
-        """The texts of some numbers."""
+        """Return the texts for some numbers."""
         return pa.array(list(self._numbers), pa.string()).take(array)
 
 
 def text_groups(tree: Any) -> Mapping[str, tuple[int, ...]]:
-    """Columns that are groups and plain columns of the result and nothing else, with their places in the result.
+    """Return columns used as groups and as plain result columns and nowhere else, with their places in the result.
 
-    By their names in lower case; nothing where a query is more than a plain aggregate of one table.
+    They are given by name in lower case; empty if the query is more than a plain aggregate of one table.
     """
     if not isinstance(tree, exp.Select) or any(v for k, v in tree.args.items() if k not in _CLAUSES):
         return {}
@@ -72,13 +72,13 @@ def text_groups(tree: Any) -> Mapping[str, tuple[int, ...]]:
 
 
 def _column(item: Any) -> str | None:
-    """The column that an item is, by its name in lower case."""
+    """Return the lower-case name of the column that an item consists of, or None."""
     inner = item.this if isinstance(item, exp.Alias) else item
     return inner.name.lower() if isinstance(inner, exp.Column) and isinstance(inner.this, exp.Identifier) else None
 
 
 def _is_plain(tree: Any, table: Any) -> bool:
-    """Whether the query is made of nothing but columns, aggregates and arithmetic: no row as a whole, no subquery."""
+    """Return whether the query consists of columns, aggregates and arithmetic only: no whole rows, no subqueries."""
     if table.alias_column_names or any(table.args.get(k) for k in ("joins", "pivots", "sample", "laterals")):
         return False
     whole = table.alias_or_name.lower()
@@ -100,14 +100,14 @@ def _is_plain(tree: Any, table: Any) -> bool:
         elif isinstance(node, exp.Column):
             parts = [part.name.lower() for part in node.parts]
             if parts[-1] == whole or (len(parts) > 1 and parts[:-1] != [whole]):
-                return False  # the row as a whole, or a field inside a column
+                return False  # a whole row, or a field inside a column
         elif not isinstance(node, plain):
             return False
     return True
 
 
 def _reorders(tree: Any) -> bool:
-    """Whether rows are sorted by their places in the result."""
+    """Return whether rows are sorted by their places in the result."""
     order = tree.args.get("order")
     if order is None:
         return False

@@ -1,6 +1,6 @@
-"""Views in a query: each mention of one becomes a subquery, whose own tables are read at the snapshot of the query.
+"""Views in a query: each mention becomes a subquery, whose own tables are read at the snapshot of the query.
 
-In the text of a view every table has its namespace, so that it means the same wherever it stands.
+In the text of a view every table has its namespace, so that it means the same wherever it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A stored query, by the number of its definition; temporary ones have negative numbers."""
+    """A stored query, with the number of its definition; temporary views have negative numbers."""
 
     number: int
     name: str
@@ -29,7 +29,7 @@ class View:
 
 
 class ViewsNamed(Exception):
-    """What a query takes for tables are views, by the numbers of the references."""
+    """Some references of a query turned out to be views, here by the references' numbers."""
 
     def __init__(self, views: Mapping[int, View]) -> None:
         self.views = views
@@ -38,7 +38,7 @@ class ViewsNamed(Exception):
 def expanded(
     parsed: ParsedQuery, views: Mapping[int, View], namespace: str, parse_in_duckdb: Callable[[str], Any]
 ) -> Fragment:
-    """The query with views as subqueries."""
+    """Return the query with views replaced by subqueries."""
     fragment = parsed.fragment
     edits: list[Edit] = []
     for number, view in views.items():
@@ -74,7 +74,7 @@ def _fragment(source: Source, made: Spliced) -> Fragment:
 
 
 def view_text(parsed: ParsedQuery, namespace: str, temporary: Collection[str]) -> str:
-    """The text of a view over such a query, written where ``namespace`` is set and these temporary views are there."""
+    """Return the text of a view over this query, given the namespace and the temporary views where it is created."""
     fragment = parsed.fragment
     if fragment.parameters:
         place = next(t.start for t in fragment.tokens if t.kind == "parameter")

@@ -1,4 +1,4 @@
-"""``alter table … add | drop | alter column``, where it takes more than one operation of ours."""
+"""``alter table … add | drop | alter column``, as far as it takes more than one of our own operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], object], *, nullable: bool) -> None:
-    """Rows that are there take the default; where it differs from row to row, ``fill`` gives each its own."""
+    """Add a column.  Existing rows take the default; if it differs from row to row, ``fill`` gives each row its own."""
     if not isinstance(default, Expression) or not calls(default.text):
         with table.alter() as a:
             a.add_column(field.name, field.type, default, nullable, metadata=field.metadata)
@@ -35,7 +35,7 @@ def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], o
             if not nullable:
                 table.set_not_null(field.name)
         except BaseException:
-            with suppress(IndexLakeError):  # somebody else has dropped it
+            with suppress(IndexLakeError):  # someone else has dropped it
                 table.drop_column(field.name)
             raise
     for name, condition in type_checks([field]):
@@ -43,7 +43,7 @@ def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], o
 
 
 def drop_column(table: Table, name: str) -> None:
-    """The checks that concern nothing else go with it."""
+    """Drop a column together with the checks that concern nothing else."""
     schema = table._schema_now()
     f = schema.by_name.get(name.lower())
     with table.alter() as a:
@@ -54,7 +54,7 @@ def drop_column(table: Table, name: str) -> None:
 
 
 def alter_type(table: Table, column: str, field: pa.Field, text: str | None, type: str, default: Any) -> None:
-    """``text``: what the new values are computed from, if it is not the column as it is; ``type``: as SQL names it."""
+    """Change a type; ``text`` computes the values, if not the column itself, and ``type`` is the SQL name."""
     schema = table._schema_now()
     f = schema.by_name.get(column.lower())
     if text is None and f is not None and f.type == field.type and mark_of(f) == mark_of(field):
@@ -80,7 +80,7 @@ def alter_type(table: Table, column: str, field: pa.Field, text: str | None, typ
 
 
 def _widen(table: Table, column: str, field: pa.Field) -> None:
-    """To an ENUM when all values are found to be among its own; an ENUM that becomes text loses its check."""
+    """Widen; an ENUM checks that all values belong to it, and one that becomes text loses its check."""
     schema = table._schema_now()
     f = schema.by_name.get(column.lower())
     old = None if f is None else enum_of(f)

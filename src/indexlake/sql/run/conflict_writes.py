@@ -1,5 +1,5 @@
-"""``insert or replace``, ``insert or ignore``, ``insert … on conflict``: inserts that say what becomes of rows whose
-key is there already."""
+"""``insert or replace``, ``insert or ignore`` and ``insert … on conflict``: inserts that say what happens to rows whose
+key already exists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> 
         inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
         wanted = {f.name for key in keys for f in key} | _excluded(conflict)
         missing = [f for f in schema.fields if f.name not in inserted and {f.name, f.name.lower()} & wanted]
-        inserted |= {f.name: expr(f"s.{quoted(f.name)}") for f in missing}  # what is looked for is what is inserted
+        inserted |= {f.name: expr(f"s.{quoted(f.name)}") for f in missing}  # the value looked up is the one inserted
         missing += [_own_default(f) for f in _set_to_default(schema, conflict)]
         source = take_source(_with_defaults(rows, missing), schema, writing.view.lake.storage.spill)
         if conflict.action == "nothing":
@@ -81,13 +81,13 @@ def _own_merge(
     key: list[str],
     inserted: dict[str, Any],
 ) -> Merge | None:
-    """``do update`` in our own expressions; None: DuckDB has to compute it."""
+    """Return ``do update`` as a merge in our own expressions, or None if DuckDB has to compute it."""
     written = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
     for fragment in written:
         if fragment.has_word("default") and not fragment.is_default:
-            fragment.source.fail("DEFAULT stands alone, as a whole value.", fragment.start)
+            fragment.source.fail("DEFAULT must be the whole value.", fragment.start)
     if not writing.engine.computes_as_usual or any(cast_type(f) is not None for f in schema.fields):
-        return None  # which compares them in their own order
+        return None  # DuckDB compares these columns in its own way
     merge = own.merge(given, on=key)
     names = {"excluded": "s"} | writing.named(statement, "t")
     sides = Sides(names, {f.name.lower(): "t" for f in schema.fields}, writing.parameters)
@@ -118,7 +118,7 @@ def _merged_by_query(
     key: list[str],
     inserted: list[str],
 ) -> int:
-    """The same as a merge that DuckDB computes, where a column without a name before it is the table's."""
+    """Run ``do update`` as a merge that DuckDB computes, in which unqualified columns are the table's."""
     name = f"{quoted(statement.table.namespace or writing.view.namespace)}.{quoted(statement.table.name)}"
     table = name if statement.alias is None else quoted(statement.alias)
     bare = {f.name.lower(): table for f in schema.fields}
@@ -129,7 +129,7 @@ def _merged_by_query(
 
     def meant(fragment: Fragment) -> Fragment:
         text = requalified(fragment, writing.named(statement, table), bare)
-        assert text is not None  # a query was refused before
+        assert text is not None  # queries have already been refused
         return part(text, fragment)
 
     first = conflict.assignments[0].value
@@ -149,18 +149,18 @@ def _merged_by_query(
 
 
 def _set_to_default(schema: TableSchema, conflict: st.Conflict) -> list[Field]:
-    """The columns that take a default which differs from row to row."""
+    """Return the columns that are set to a default which differs from row to row."""
     fields = [assigned_field(schema, a) for a in conflict.assignments if a.value.is_default]
     return [f for f in fields if differs_by_row(f)]
 
 
 def _own_default(f: Field) -> Field:
-    """The default as a column of the rows to insert, beside the value that they may have."""
+    """Return a column for the default, separate from the value that the inserted row may have."""
     return replace(f, name=f"__il_default {f.name}")
 
 
 def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Sequence[Fields]) -> list[Fields]:
-    """The unique keys by which rows are in conflict here."""
+    """Return the unique keys by which rows can be in conflict here."""
     shown = "; ".join(f"({', '.join(f.name for f in key)})" for key in keys)
     if not keys:
         raise SchemaError(
@@ -170,7 +170,7 @@ def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Seque
     if conflict.columns is None:
         if len(keys) > 1 and conflict.action != "nothing":
             raise SchemaError(
-                f"Table {table.name!r} has several unique keys, {shown}: name the one that is meant with "
+                f"Table {table.name!r} has several unique keys, {shown}: say which one is meant with "
                 "ON CONFLICT (…) DO UPDATE."
             )
         return list(keys)
@@ -185,19 +185,19 @@ def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Seque
 
 
 def _excluded(conflict: st.Conflict) -> set[str]:
-    """What a conflict's ``excluded`` may name, in lower case."""
+    """Return the names that a conflict's ``excluded`` may use, in lower case."""
     fragments = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
     return {token.value.lower() for fragment in fragments for token in fragment.tokens}
 
 
 def _all_defaults(schema: TableSchema) -> pa.RecordBatchReader:
-    """``default values``"""
+    """Return the row of ``default values``."""
     columns = [default_array(f, 1) for f in schema.fields]
     return pa.table(columns, schema=pa.schema([f.arrow().with_nullable(True) for f in schema.fields])).to_reader()
 
 
 def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.RecordBatchReader:
-    """The rows with further columns, which have their defaults."""
+    """Return the rows with further columns added, filled with their defaults."""
     if not fields:
         return rows
     schema = pa.schema([*rows.schema, *(pa.field(f.name, f.type, metadata=mark_of(f)) for f in fields)])

@@ -14,7 +14,7 @@ from indexlake.sql.run.engine_errors import translating
 
 
 def constant_value(engine: Engine, written: Fragment, parameters: Parameters) -> Any:
-    """What a constant expression is.  A parameter by itself is the value that was given; the rest DuckDB computes."""
+    """Return the value of a constant expression: a lone parameter as given, anything else computed by DuckDB."""
     if len(written.tokens) == 1:
         token = written.tokens[0]
         if token.kind == "parameter":
@@ -31,5 +31,5 @@ def constant_value(engine: Engine, written: Fragment, parameters: Parameters) ->
 
 
 def _is_row(type: pa.DataType) -> bool:
-    """Whether it is of values without names: ``(1.5, 2)``."""
+    """Return whether it is a row of unnamed values: ``(1.5, 2)``."""
     return bool(pa.types.is_struct(type)) and not any(field.name for field in type)

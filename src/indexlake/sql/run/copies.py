@@ -38,7 +38,7 @@ _OF_THE_TABLE = frozenset({
     "columns", "types", "dtypes", "column_types", "names", "column_names", "all_varchar", "union_by_name", "filename",
     "normalize_names", "hive_partitioning", "hive_types", "hive_types_autocast", "auto_type_candidates",
 })  # fmt: skip
-"""Options of the functions that read files which ``copy`` has not: the table decides."""
+"""Options of DuckDB's file readers that ``copy`` does not have, because the table decides."""
 
 
 def copy_to(
@@ -48,11 +48,11 @@ def copy_to(
     parameters: Parameters,
     elsewhere: Callable[[st.Query], SqlResult] | None = None,
 ) -> SqlResult:
-    """``elsewhere``: what computes the rows, if it is not DuckDB."""
+    """Write the rows of a query to files.  ``elsewhere`` computes the rows if DuckDB does not."""
     path = _path(engine, statement.file, parameters)
     options = statement.options
     if options is not None and options.parameters:
-        options.source.fail("Options of COPY are constants.", options.start)
+        options.source.fail("Options of COPY must be constants.", options.start)
     if options is not None:
         _check_names(options)
     staged = StagingFolder(engine) if is_remote(path) else None
@@ -60,7 +60,7 @@ def copy_to(
     if staged is None:
         engine.exchange.check_target(path, view.lake._own_places)
     if staged is None and os.path.realpath(path).startswith(os.path.realpath(engine.spill.folder()) + os.sep):
-        raise StorageError(refusal(path), path=path)  # DuckDB spills there, and could write
+        raise StorageError(refusal(path), path=path)  # DuckDB spills there, so it could write
     engine.exchange.make_folder(local)
     target = f" to {text_literal(local)} {'' if options is None else options.text}"
     if elsewhere is None:
@@ -81,16 +81,16 @@ def copy_to(
 
 
 def _check_names(options: Fragment) -> None:
-    """Files of a folder stay in it."""
+    """Refuse names of files that would lead out of the folder."""
     for n, token in enumerate(options.tokens):
         if token.is_word("filename_pattern", "file_extension"):
             value = next((t for t in options.tokens[n + 1 :] if t.kind != "symbol"), None)
             if value is not None and ("/" in value.value or "\\" in value.value):
-                options.source.fail("The name of a file holds no slash: COPY … TO names the folder.", value.start)
+                options.source.fail("A file name cannot contain a slash: COPY … TO names the folder.", value.start)
 
 
 def _written(planned: PlannedQuery, target: str) -> pa.Table:
-    """What DuckDB says after it has written the rows of a query, with the names that its columns have."""
+    """Write the rows of a query with its own column names, and return DuckDB's answer."""
     names = [str(name) for name in planned.describe().column("column_name").to_pylist()]
     shown = [planned.query.shown(name) for name in names]
     if shown == names:
@@ -100,7 +100,7 @@ def _written(planned: PlannedQuery, target: str) -> pa.Table:
 
 
 def _with_addresses(found: pa.Table, folder: str, address: str) -> pa.Table:
-    """What DuckDB tells of the files, with their names on the object store."""
+    """Return DuckDB's answer with the files' names on the object store."""
     bucket = "/".join(address.split("/")[:3])
 
     def renamed(value: object) -> object:
@@ -113,7 +113,7 @@ def _with_addresses(found: pa.Table, folder: str, address: str) -> pa.Table:
 
 
 def copied_insert(engine: Engine, statement: st.CopyFrom, schema: TableSchema, parameters: Parameters) -> st.Insert:
-    """The insert that does what a ``copy … from`` asks for."""
+    """Return the insert that has the effect of a ``copy … from``."""
     path = _path(engine, statement.file, parameters)
     columns = statement.columns
     fields = [f for f in schema.fields if f.generated is None] if columns is None else schema.project(columns)
@@ -149,7 +149,7 @@ def _argument(engine: Engine, option: st.CopyOption, reader: str, source: Source
     )
     if option.name in _OF_THE_TABLE or name not in known.column(0).to_pylist():
         source.fail(
-            f"{option.name.upper()} is no option of COPY … FROM here. {reader} may have it: use INSERT … SELECT … FROM "
+            f"{option.name.upper()} is not an option of COPY … FROM. {reader} may have it: use INSERT … SELECT … FROM "
             f"{reader}(…).",
             option.place,
         )
@@ -157,7 +157,7 @@ def _argument(engine: Engine, option: st.CopyOption, reader: str, source: Source
 
 
 def copy_into_temporary(engine: Engine, statement: st.CopyFrom, text: Fragment, parameters: Parameters) -> SqlChange:
-    """A temporary table is DuckDB's own, and so is its copy."""
+    """Run ``copy`` into a temporary table in DuckDB, which owns the table."""
     path = _path(engine, statement.file, parameters)
     staged = StagingFolder(engine) if is_remote(path) else None
     local = path if staged is None else staged.fetch(path)
@@ -174,13 +174,13 @@ def copy_into_temporary(engine: Engine, statement: st.CopyFrom, text: Fragment, 
 def _path(engine: Engine, written: Fragment, parameters: Parameters) -> str:
     found = constant_value(engine, written, parameters)
     if not isinstance(found, str) or not found:
-        written.source.fail(f"The name of a file is text, not {found!r}.", written.start)
+        written.source.fail(f"The name of a file must be text, not {found!r}.", written.start)
     if "\0" in found:
-        written.source.fail("The name of a file holds no NUL character.", written.start)
+        written.source.fail("The name of a file cannot contain a NUL character.", written.start)
     return found
 
 
 def _at(place: Fragment, text: str) -> Fragment:
-    """A text whose errors show a place in another one."""
+    """Return a text whose errors are located at a place in another one."""
     whole = Source(text, (place.source, lambda _: place.start))
     return Fragment(whole, tokenize(whole), {})

@@ -1,4 +1,4 @@
-"""Create, drop and alter: parsed statements to the lake's own operations."""
+"""Create, drop and alter: turns parsed statements into the lake's own operations."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Definitions:
         return _done("create table")
 
     def _declared(self, statement: st.CreateTable, generated: Mapping[str, str]) -> list[pa.Field]:
-        """The columns; one that is generated and has no type has that of what is computed."""
+        """Return the columns; a generated column without a type has that of its expression."""
         found = [c.type and column_field(self._engine, c) for c in statement.columns]
         typed = [(c.name, f) for c, f in zip(statement.columns, found, strict=True) if f is not None]
         types = sql_names(self._engine, [f for _, f in typed])
@@ -169,7 +169,7 @@ class Definitions:
         ]
 
     def _add_key(self, table: Table, constraint: st.Constraint) -> None:
-        """Columns that are never null and unique together: each is looked for in a job, and all or none hold then."""
+        """Add a primary key: not-null columns and a unique index, each verified by a job; all of them or none."""
         schema = table._schema_now()
         if schema.key_fields:
             raise SchemaError(
@@ -184,7 +184,7 @@ class Definitions:
             table.create_index(name, columns, unique=True)
         except IndexLakeError:
             for column in nullable:
-                with suppress(IndexLakeError):  # somebody else has changed the table
+                with suppress(IndexLakeError):  # someone else has changed the table
                     table.drop_not_null(column)
             raise
 
@@ -227,10 +227,12 @@ class Definitions:
         return SqlChange("create table", result)
 
     def _default(self, column: str, written: Fragment, field: pa.Field) -> Any:
-        """A value for all rows, or what is computed for each of them."""
-        if written.has_word(*_CHANGING) or written.calls("uuid"):  # which is also a type
+        """Return the default as a value for all rows, or as an expression to be computed for each."""
+        if written.has_word(*_CHANGING) or written.calls("uuid"):  # uuid is also the name of a type
             if written.parameters:
-                written.source.fail("A default is stored and has no parameters: write the value.", written.start)
+                written.source.fail(
+                    "A default is stored, so it cannot have parameters: write the value.", written.start
+                )
             return expr(written.text)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
@@ -244,7 +246,7 @@ class Definitions:
         return python_value(table.column(0)[0])
 
     def _options(self, options: Sequence[tuple[str, Fragment]], *more: str) -> dict[str, Any]:
-        """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``, and ``more`` options."""
+        """Return the options of ``with (…)`` or ``set (…)``: fields of ``TableConfig``, or ``more``."""
         values: dict[str, Any] = {}
         for name, written in options:
             if name.lower() == "layout" and "layout" not in more:
@@ -339,7 +341,7 @@ class Definitions:
         RowWrites(self._engine, self._view, Parameters.of_values({}), None).run(statement)
 
     def _drop_constraint(self, table: Table, action: st.DropConstraint) -> None:
-        """A check or a unique index of that name."""
+        """Drop the check or unique index of that name."""
         if any(name.lower() == action.name.lower() for name in table.checks()):
             table.drop_check(action.name)
         elif any(i.unique and i.name.lower() == action.name.lower() for i in table.indexes()):

@@ -1,4 +1,4 @@
-"""The lake's definitions in an empty DuckDB database, which answers questions about them in DuckDB's own form.
+"""Defines the lake's tables in an empty DuckDB database, which answers questions about them in DuckDB's own form.
 
 Tables have their columns, types, defaults, keys and indexes there, but no rows.
 """
@@ -40,7 +40,7 @@ _ASKED = 1_000_000
 
 
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
-    """What stands at each mention, by the name that it has in the query."""
+    """Return the rows for each mention, by the mention's name in the query."""
     found: dict[str, pa.Table] = {}
     with _defined(engine, view) as (database, last):
         for number, mention in enumerate(mentions):
@@ -52,7 +52,7 @@ def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Seque
 
 
 def explained(engine: Engine, view: Viewpoint, text: Fragment, parameters: Parameters) -> str:
-    """What DuckDB would do for a statement, if the tables were its own; they are empty here."""
+    """Return DuckDB's plan for a statement, as if the tables were its own; they are empty here."""
     spliced = text.spliced(prefix="explain ")
     with _defined(engine, view) as (database, _), translating(text.source, spliced):
         return "\n".join(row[-1] for row in database.execute(spliced.text, parameters.of(text.parameters)).fetchall())
@@ -60,7 +60,7 @@ def explained(engine: Engine, view: Viewpoint, text: Fragment, parameters: Param
 
 @contextmanager
 def _defined(engine: Engine, view: Viewpoint) -> Iterator[tuple[Any, dict[tuple[str, str], int]]]:
-    """A database with the definitions of the lake, and the last numbers of sequences."""
+    """Yield a database with the lake's definitions, and the last numbers of sequences."""
     import duckdb
 
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
@@ -71,7 +71,7 @@ def _defined(engine: Engine, view: Viewpoint) -> Iterator[tuple[Any, dict[tuple[
 
 
 def _with_last(rows: pa.Table, last: Mapping[tuple[str, str], int]) -> pa.Table:
-    """Sequences with their last numbers, where DuckDB could not be made to give them."""
+    """Fill in the last numbers of sequences for which DuckDB could not be made to return them."""
     names = rows.column_names
     if not last or "last_value" not in names:
         return rows
@@ -83,7 +83,7 @@ def _with_last(rows: pa.Table, last: Mapping[tuple[str, str], int]) -> pa.Table:
 
 
 def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, str], int]:
-    """Also gives the last numbers of sequences that DuckDB does not give itself."""
+    """Define everything, and return the last numbers of sequences that DuckDB does not return itself."""
     import duckdb
 
     at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
@@ -125,7 +125,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, s
     _define_temporary(database, engine)
     _define_views(database, {_full(n): n.body for n in named if n.kind == "view"})
     for macro in (n for n in named if n.kind in ("macro", "table macro")):
-        with suppress(duckdb.Error):  # one that names something which is not there
+        with suppress(duckdb.Error):  # it may name something that does not exist
             database.execute(f"create macro {_full(macro)} {_overloads(macro)}")
             _comment(database, "macro table" if macro.kind == "table macro" else "macro", _full(macro),
                      macro.body.get("comment"))  # fmt: skip
@@ -152,9 +152,9 @@ def _comment(database: Any, kind: str, name: str, comment: str | None) -> None:
 
 
 def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tuple[str, str], int]) -> None:
-    """With the number that it gave last: DuckDB is asked as often.  After very many it begins with that number.
+    """Define a sequence and call it as often as in the lake; after very many calls, start it at its last number.
 
-    DuckDB gives no number whose successor is none of a bigint; such ones go to ``last``.
+    DuckDB does not return a number whose successor overflows a bigint; such numbers go to ``last``.
     """
     body = dict(sequence.body)
     newest = int(numbers_of(body, asked - 1, 1)[0]) if asked else None
@@ -174,7 +174,7 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
 
 
 def _define_views(database: Any, views: dict[str, Any]) -> None:
-    """Each after those it names.  One that DuckDB alone cannot understand, because of a search in it, is left out."""
+    """Define each view after those it names, leaving out views that DuckDB cannot understand (with a search)."""
     import duckdb
 
     while views:
@@ -205,7 +205,7 @@ def _column(f: Field, type: str, schema: TableSchema) -> str:
 
 
 def default_text(f: Field) -> str | None:
-    """The default of a column as SQL."""
+    """Return the default of a column as SQL."""
     if f.default_sql is not None or f.default is None:
         return f.default_sql
     value = f.default_value
@@ -220,7 +220,7 @@ def _text(value: Any) -> str:
 
 
 def constraint_of(index: Index, table: str, schema: TableSchema) -> str | None:
-    """What a unique index is called as a constraint, if it has the name that such a one gets by itself."""
+    """Return the kind of constraint a unique index represents, if it has that constraint's default name; else None."""
     if not index.unique or index.is_primary or not index.fits(schema):
         return None
     if index.name == key_name(table) and not schema.key_fields:
@@ -229,12 +229,12 @@ def constraint_of(index: Index, table: str, schema: TableSchema) -> str | None:
 
 
 def key_name(table: str) -> str:
-    """Of the index of a primary key that a table is given later."""
+    """Return the name of the index of a primary key that is added to a table later."""
     return f"{table}_pkey"
 
 
 def unique_name(table: str, columns: Sequence[str]) -> str:
-    """Of the index of a unique constraint without a name."""
+    """Return the name of the index of an unnamed unique constraint."""
     return "_".join([table, *columns, "key"])
 
 
@@ -243,7 +243,7 @@ def _listed(fields: Sequence[Field]) -> str:
 
 
 def _define_temporary(database: Any, engine: Engine) -> None:
-    """Those that name nothing of the lake's, which this database does not have."""
+    """Define the temporary tables that name nothing of the lake's, which this database lacks."""
     import duckdb
 
     if not engine.temporary_tables:

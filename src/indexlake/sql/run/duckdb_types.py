@@ -1,7 +1,7 @@
-"""DuckDB's types by name: what tables hold of each, and what results show of it, exactly and with its meaning.
+"""DuckDB's types by name: how tables hold them and results show them, exactly and with their meaning.
 
-What Arrow has no type for is held as another with a mark (see ``types.marks``).  Anything not on the list is refused
-by name, wherever it is inside a type: nothing is stored as another type that happens to hold its bytes.
+Types that Arrow does not have are held as another type with a mark (see ``types.marks``).  Anything not on the list is
+refused by name, wherever it is inside a type: nothing is stored as another type that happens to hold its bytes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _HELD = frozenset({
     "timestamp_ms", "timestamp_ns", "timestamp with time zone", "list", "array", "struct", "map",
 })  # fmt: skip
 _AS_TEXT = frozenset({"enum", "json", "bit", "bignum", "uhugeint", "time with time zone", "interval"})
-"""What a table holds as text that DuckDB casts there and back."""
+"""Types that a table holds as text, which DuckDB casts there and back."""
 _INSTEAD = {
     "geometry": "BLOB, for WKB",
     "variant": "VARCHAR, or a STRUCT",
     "union": "a STRUCT with one field for each case",
 }
 _UNSHOWN = frozenset({"time with time zone", "bit", "bignum", "variant"})
-"""What no Arrow type holds: a result gives it as text."""
+"""Types that Arrow does not have: results contain them as text."""
 
 
 def check_held(type: Any, column: str, *, declared: bool = False, inside: bool = False) -> None:
-    """Refuse a column that tables do not hold: one that is declared, or one that a query gives.
+    """Refuse a column, declared or from a query, of a type that tables do not hold.
 
-    ``inside``: it is a field of a struct, which can have no mark.
+    ``inside``: it is a field of a struct, which cannot have a mark.
     """
     for part, below in _parts(type, False):
         kind = _kind(part)
@@ -47,13 +47,13 @@ def check_held(type: Any, column: str, *, declared: bool = False, inside: bool =
             raise SchemaError(f"Column {column!r}: {where} {what}. {advice}.", column=column)
     if inside and is_marked(type):
         raise SchemaError(
-            f"Column {column!r}: a field of type {type} cannot be added to a column that is there. Add a column.",
+            f"Column {column!r}: a field of type {type} cannot be added to an existing column. Add a column instead.",
             column=column,
         )
 
 
 def check_shown(columns: Sequence[tuple[str, Any]]) -> None:
-    """Refuse result columns whose values cannot be handed out."""
+    """Refuse result columns whose values cannot be returned."""
     for name, type in columns:
         if is_unshown(type):
             raise ExpressionError(
@@ -63,48 +63,48 @@ def check_shown(columns: Sequence[tuple[str, Any]]) -> None:
 
 
 def is_unshown(type: Any) -> bool:
-    """Whether Arrow has no type for the values, or for some inside of them."""
+    """Return whether Arrow has no type for the values, or for parts of them."""
     return any(_kind(part) in _UNSHOWN for part, _ in _parts(type, False))
 
 
 def is_marked(type: Any) -> bool:
-    """Whether a table holds values of another type in its place, or in that of a part of it."""
+    """Return whether a table holds another type instead, at least for a part of it."""
     return _is_outermost(type) or any(
         _kind(part) in _AS_TEXT or _kind(part) == "hugeint" for part, _ in _parts(type, False)
     )
 
 
 def is_cast(type: Any) -> bool:
-    """Whether a result has something in the place of the type that SQL makes it of again."""
+    """Return whether a result has another type, which SQL has to convert back."""
     return is_marked(type) and not is_hugeint_type(type) and _kind(type) != "union"
 
 
 def _is_outermost(type: Any) -> bool:
-    """Whether a table can hold it by an expression that is no cast, so that it can stand inside nothing."""
+    """Return whether a table holds it by way of an expression that is not a cast, and so only as a whole column."""
     if _kind(type) == "union":
         return TAG not in [name.lower() for name in members(type)]
     return str(type) == "GEOMETRY"
 
 
 def members(type: Any) -> list[str]:
-    """The names of the members of a UNION."""
+    """Return the names of the members of a UNION."""
     return [name for name, _ in type.children[1:]] if _kind(type) == "union" else []
 
 
 def held_form(type: Any, value: str, *, stored: bool = True) -> str:
-    """A value as a table holds it, or as a result shows it."""
+    """Return the expression for a value as a table holds it or as a result shows it."""
     name = held_name(type) if stored or not _is_outermost(type) else "VARCHAR"
     before, after = held(str(type), name, members(type) if stored else ())
     return f"{before}{value}{after}"
 
 
 def is_held_otherwise(type: Any) -> bool:
-    """Whether a table holds something in the place of what Arrow has another type for."""
+    """Return whether results have another Arrow type than the one that a table holds."""
     return _is_outermost(type) or any(_kind(part) in ("interval", "uhugeint") for part, _ in _parts(type, False))
 
 
 def held_name(type: Any) -> str:
-    """The type that a table holds in the place of another, by DuckDB's name."""
+    """Return DuckDB's name of the type that a table holds instead."""
     kind = _kind(type)
     if kind in _AS_TEXT or kind == "variant":
         return "VARCHAR"
@@ -125,7 +125,7 @@ def held_name(type: Any) -> str:
 
 
 def held_type(shown: pa.DataType) -> pa.DataType:
-    """The same of an Arrow type as DuckDB gives it."""
+    """Return the same for an Arrow type, as DuckDB returns it."""
     return mapped_leaves(shown, _held_leaf)
 
 
@@ -151,7 +151,7 @@ def _child(type: Any, place: int) -> Any:
 
 
 def _parts(type: Any, inside: bool) -> Iterator[tuple[Any, bool]]:
-    """A type and all types inside it."""
+    """Yield a type and all types inside it, each with whether it is inside."""
     yield type, inside
     if _kind(type) in ("list", "array", "struct", "map", "union"):
         for name, inner in type.children:

@@ -50,14 +50,14 @@ MEANINGS = frozenset({
     "old_implicit_casting", "scalar_subquery_error_on_multiple_rows", "order_by_non_integer_literal",
     "disable_timestamptz_casts", "binary_as_string",
 })  # fmt: skip
-"""Settings that change the order of rows, and what expressions mean."""
+"""Settings that change what expressions mean; those above change the order of rows."""
 _READS_TWICE = "window_self_join"
-"""The optimizer that would read a table twice for one mention of it: our streams are read once."""
+"""The optimizer that would read a table twice for one mention of it: our streams can only be read once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a query finds a table that it cannot know by its name alone."""
+    """Where a query finds a table that its name alone does not identify."""
 
     database: str
     schema: str
@@ -69,7 +69,7 @@ class Place:
 
 
 class Engine:
-    """Made with the first query of a lake."""
+    """Created with the first query of a lake."""
 
     def __init__(self, threads: int, spill: Spill, exchange: Exchange, sequences: Callable[[], Sequences]) -> None:
         try:
@@ -81,7 +81,7 @@ class Engine:
         self.prepared: dict[str, Prepare] = {}  # by name, in lower case
         self._local: dict[str, str] = {}  # settings and variables of each cursor
         self._initial: dict[str, str] = {"threads": str(threads), "timezone": "'UTC'"}
-        self.changed: frozenset[str] = frozenset()  # orderings and meanings that are not as at the beginning
+        self.changed: frozenset[str] = frozenset()  # settings of these two kinds that have been set
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'; set global TimeZone = 'UTC'")
         register(self._database)
         register_sequences(self._database, sequences)
@@ -94,17 +94,17 @@ class Engine:
         self.spill = spill
         self._idle: list[Any] = []
         self.openings = Openings()
-        self.kept: list[object] = []  # until the lake is closed
-        self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
-        self.temporary_views: dict[str, View] = {}  # by their names in lower case
+        self.kept: list[object] = []  # kept alive until the lake is closed
+        self.temporary_tables: dict[str, str] = {}  # spelling by name in lower case
+        self.temporary_views: dict[str, View] = {}  # by name in lower case
         self.temporary_names: dict[tuple[str, str], Mapping[str, Any]] = {}  # macros and types, by kind and name
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self.short_cuts: Any = None  # of ``short_cuts``, which knows what this module does not
+        self.short_cuts: Any = None  # set by ``short_cuts``, which this module cannot import
         self.closed = False
 
     def close(self) -> None:
-        """End everything that runs: no thread of DuckDB may be inside Python when the interpreter ends."""
+        """Stop everything that runs: no thread of DuckDB may be inside Python when the interpreter exits."""
         with self._lock:
             self.closed = True
             idle, self._idle = self._idle, []
@@ -117,7 +117,7 @@ class Engine:
         self.openings.wait(CLOSE_SECONDS)
 
     def take(self) -> Any:
-        """A cursor of one's own."""
+        """Return a cursor for exclusive use."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
@@ -128,13 +128,13 @@ class Engine:
 
     @property
     def computes_as_usual(self) -> bool:
-        """Whether an expression means what it means to us, so that we may compute it instead."""
+        """Whether expressions have their usual meaning, so that we may evaluate them ourselves."""
         return not self.changed - ORDERINGS
 
     def set(self, name: str, value: str | None, *, applied: bool = True) -> None:
-        """Change a setting for every query that begins from now on; None: back to what it was.
+        """Change a setting for every query that begins from now on; None resets it.
 
-        ``applied``: else it is only found out whether DuckDB takes it.
+        If not ``applied``, only check that DuckDB accepts it.
         """
         import duckdb
 
@@ -164,7 +164,7 @@ class Engine:
             cursor.close()
 
     def set_variable(self, name: str, value: str | None) -> None:
-        """A value with a name for every query that begins from now on, as an expression; None: no longer."""
+        """Set a variable, given as an expression, for every query that begins from now on; None removes it."""
         with self._lock:
             self._local.pop(f"variable {quoted(name)}", None)
             if value is not None:
@@ -191,12 +191,11 @@ class Engine:
         *,
         places: Mapping[Place, str] | None = None,
     ) -> Running:
-        """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
+        """Start a query over these Arrow streams and tables; its rows are read as they are computed.
 
-        ``places``: what stands at each of some places, as a query over the streams and tables.
-
-        ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.  ``check`` refuses columns by
-        their names and types before any row is read.
+        ``places``: for some places, the query over the streams and tables whose rows are found there.  ``row_bytes``:
+        the approximate size of a row; fewer large rows are read at a time.  ``check`` refuses columns by their names
+        and types before any row is read.
         """
         rows = min(BATCH_ROWS, rows_of(row_bytes))
         cursor = self.take()
@@ -220,14 +219,14 @@ class Engine:
         return running
 
     def remove(self, places: Iterable[Place]) -> None:
-        """Forget what stood at some places, when nobody reads it any more."""
+        """Remove what was defined at some places, once nothing reads it any more."""
         for place in places:
-            with suppress(Exception), self.cursor() as cursor:  # the lake may be closed
+            with suppress(Exception), self.cursor() as cursor:  # the lake may be closed already
                 cursor.execute(f"detach database if exists {quoted(place.database)}")
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
-        """For a question that is answered at once."""
+        """Lend a cursor for a question that is answered at once."""
         cursor = self.take()
         try:
             yield cursor
@@ -237,7 +236,7 @@ class Engine:
         self.give_back(cursor)
 
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The answer to a question about no table of ours."""
+        """Return the answer to a question that concerns none of our tables."""
         with self.cursor() as cursor:
             _executed(cursor, sql, parameters or {}, check_shown)
             found = cursor.to_arrow_table()
@@ -246,7 +245,7 @@ class Engine:
         return pa.table(columns, found.column_names)
 
     def as_sql_has_it(self, rows: pa.Table, casts: str) -> pa.Table:
-        """The rows as DuckDB gives them to itself, with some columns cast: ``cast(a as bit) as a, …``"""
+        """Return the rows in DuckDB's own Arrow types, with some columns cast: ``cast(a as bit) as a, …``"""
         with self.cursor() as cursor:
             cursor.register("__il_rows", rows)
             found: pa.Table = cursor.execute(f"select * replace ({casts}) from __il_rows").to_arrow_table()
@@ -254,20 +253,20 @@ class Engine:
         return found
 
     def types(self, sql: str) -> list[Any]:
-        """What DuckDB calls the columns of a query about no table of ours."""
+        """Return DuckDB's types of the columns of a query that concerns none of our tables."""
         with self.cursor() as cursor:
             return [column[1] for column in cursor.execute(sql).description]
 
     @cached_property
     def aggregates(self) -> frozenset[str]:
-        """The names that are aggregates and nothing else."""
+        """The function names that are only used by aggregates."""
         found = self.table(
             "select function_name from duckdb_functions() group by all having bool_and(function_type = 'aggregate')"
         )
         return frozenset(found.column(0).to_pylist())
 
     def printed(self, expression: str) -> str | None:
-        """What DuckDB calls a column that is such an expression; None where it cannot read it."""
+        """Return the name DuckDB gives to a column with this expression, or None if it cannot parse it."""
         asked = "select json_deserialize_sql(json_serialize_sql($text))"
         import duckdb
 
@@ -278,7 +277,7 @@ class Engine:
         return found.removeprefix("SELECT ")
 
     def syntax_tree(self, text: str) -> Any:
-        """What DuckDB's parser makes of a query."""
+        """Return the tree that DuckDB's parser makes of a query."""
         found = json.loads(self.table("select json_serialize_sql($text)", {"text": text}).column(0)[0].as_py())
         if found.get("error"):
             raise Unparsed(found)
@@ -287,7 +286,7 @@ class Engine:
 
 @dataclass(eq=False)
 class Running:
-    """A query that has begun."""
+    """A query that has started."""
 
     _engine: Engine
     _cursor: Any
@@ -299,7 +298,7 @@ class Running:
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self) -> pa.RecordBatch | None:
-        """The next batch; None at the end, when the cursor goes back."""
+        """Return the next batch, or None at the end, when the cursor is returned."""
         with self._reading:
             reader, cursor = self._reader, self._cursor
             if reader is None:
@@ -315,7 +314,7 @@ class Running:
                 return None
 
     def table(self) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
         batches = []
         try:
             while (batch := self.next()) is not None:
@@ -325,7 +324,7 @@ class Running:
         return pa.Table.from_batches(batches, self.schema)
 
     def close(self) -> None:
-        """Stop, if it has not ended; a thread that reads at the moment comes out of DuckDB first."""
+        """Stop the query unless it has ended; first waits for a thread that is reading to leave DuckDB."""
         cursor, self._cursor = self._cursor, None
         if cursor is None:
             return
@@ -341,7 +340,7 @@ class Running:
 
 
 def confine(database: Any, exchange: Exchange) -> None:
-    """Keep a database to the files of an exchange, for good."""
+    """Restrict a database permanently to the files of an exchange."""
     folders = ", ".join(text_literal(folder) for folder in exchange.local)
     database.execute(f"set allowed_directories = [{folders}]; set enable_external_access = false")
 
@@ -349,7 +348,7 @@ def confine(database: Any, exchange: Exchange) -> None:
 def _executed(
     cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Sequence[tuple[str, Any]]], None]
 ) -> list[Any]:
-    """The types of the columns that a query gives, as DuckDB calls them, all of them checked."""
+    """Run a query and return DuckDB's types of its columns, after checking them."""
     columns = [(name, type) for name, type, *_ in cursor.execute(sql, dict(parameters) or None).description]
     check(columns)
     return [type for _, type in columns]

@@ -1,4 +1,4 @@
-"""DuckDB's errors as errors of ours, with the place in the text that the user wrote."""
+"""Translates DuckDB's errors into errors of ours, with the place in the text that the user wrote."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from indexlake.storage.exchange import refusal
 
 
 class Unparsed(Exception):
-    """DuckDB's own account of what is wrong."""
+    """DuckDB's own description of a syntax error."""
 
 
 _OF_OURS = re.compile(
     r"Python exception occurred while executing the UDF: (?P<type>\w+): (?P<message>.*?)(?:\n\nAt:.*)?", re.DOTALL
 )
-"""What DuckDB makes of an error of a function that it has from us."""
+"""Matches DuckDB's message for an error raised by one of our functions."""
 _FORBIDDEN = re.compile(r'Cannot access \w+ "(?P<path>.*)" - file system operations are disabled by configuration')
 _TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
 
 
 @contextmanager
 def translating(source: Source, spliced: Spliced) -> Iterator[None]:
-    """Errors of DuckDB as errors of ours."""
+    """Translate errors of DuckDB."""
     try:
         yield
     except BaseException as error:
@@ -44,7 +44,7 @@ def translating(source: Source, spliced: Spliced) -> Iterator[None]:
 def translated(
     error: BaseException, source: Source, spliced: Spliced, suggestion: Callable[[str], str] | None = None
 ) -> IndexLakeError | None:
-    """DuckDB's error as one of ours, with the place in the text that the user wrote; None when it is not DuckDB's."""
+    """Return DuckDB's error as one of ours, with the place in the user's text, or None if it is not DuckDB's."""
     import duckdb
 
     if isinstance(error, IndexLakeError) or not isinstance(
@@ -81,7 +81,7 @@ def translated(
         message = (
             "SELECT … FOR UPDATE is not supported: in a transaction, t.scan(…, for_update=True) locks what it reads."
         )
-    if kind == "Constraint":  # of a temporary table
+    if kind == "Constraint":  # violated by a temporary table
         return ConstraintError(message)
     if (file := _FORBIDDEN.match(message)) is not None:
         path, at = file["path"], source.text.find(file["path"])

@@ -1,6 +1,6 @@
-"""How a marked column becomes what it is in SQL, and a value of SQL what a table holds: the text of both expressions.
+"""The SQL expressions that convert marked columns to their SQL types, and SQL values to what a table holds.
 
-Most types are cast to one that Arrow has, and back.  A UNION is held as a struct of its tag and its members, a
+Most types are cast to a type that Arrow has, and back.  A UNION is held as a struct of its tag and its members, a
 GEOMETRY as WKB, and a text with a collation is the same text.
 """
 
@@ -13,11 +13,11 @@ from indexlake.sql.parse.tokens import quoted, text_literal
 from indexlake.types.marks import cast_type, collation_of
 
 TAG = "union_tag"
-"""The field of a held UNION that names the member which is there."""
+"""The field of a held UNION with the name of the member that has the value."""
 
 
 def in_sql(field: Any) -> str | None:
-    """A marked column as SQL has it; None: it is what it is."""
+    """Return the expression for a column in its SQL type, or None if it has no mark."""
     type, name = cast_type(field), quoted(field.name)
     if type is None:
         return None
@@ -36,15 +36,15 @@ def in_sql(field: Any) -> str | None:
 
 
 def all_in_sql(fields: Iterable[Any]) -> str:
-    """``cast(a as bit) as a, …`` for the marked columns."""
+    """Return ``cast(a as bit) as a, …`` for the marked columns."""
     formed = ((quoted(f.name), form) for f in fields if (form := in_sql(f)) is not None)
     return ", ".join(f"{form} as {name}" for name, form in formed)
 
 
 def held(type: str, held_as: str, members: Sequence[str]) -> tuple[str, str]:
-    """What stands before and after a value that a table is to hold: of a type, and of the one in its place.
+    """Return the text before and after a value of ``type`` that converts it to ``held_as``, which tables hold instead.
 
-    ``members``: of a UNION.
+    ``members``: the names of a UNION's members.
     """
     if type == "GEOMETRY":
         return "st_aswkb(cast((", ") as GEOMETRY))"

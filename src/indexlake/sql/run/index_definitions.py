@@ -1,4 +1,4 @@
-"""Create, drop and show indexes: parsed statements to ``table.create_index``, ``drop_index`` and ``indexes``."""
+"""Create, drop and show indexes: maps parsed statements to ``table.create_index``, ``drop_index`` and ``indexes``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
 
 
 def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:
-    """One row for each index, of one table, of all tables of the namespace, or of all tables under their full names."""
+    """Return a row for each index of one table, of the namespace's tables, or of all tables by full name."""
     if statement.table is None:
         tables = list(_tables(view, everywhere=statement.everywhere))
     else:
@@ -77,7 +77,7 @@ def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:
 
 
 def _params(engine: Engine, options: Sequence[tuple[str, Fragment]], parameters: Parameters) -> dict[str, Any]:
-    """``with (name = value, …)``: what the kind of index takes."""
+    """Return the parameters in ``with (name = value, …)``, which depend on the kind of index."""
     values: dict[str, Any] = {}
     for written_name, written in options:
         name = written_name.lower()
@@ -97,7 +97,7 @@ def _params(engine: Engine, options: Sequence[tuple[str, Fragment]], parameters:
 
 
 def _plain(value: Any) -> Any:
-    """DuckDB takes 1.5 for a decimal."""
+    """Convert decimals, which is what DuckDB makes of 1.5."""
     return float(value) if isinstance(value, Decimal) else value
 
 
@@ -130,7 +130,7 @@ def _tables(view: Viewpoint, *, everywhere: bool) -> Iterator[Table]:
         every = definitions.list_tables(r, at)
         names = [t.full_name for t in every if everywhere or t.namespace.lower() == view.namespace.lower()]
     for name in names:
-        table = _found(view, name, missing_ok=True)  # it may be dropped meanwhile
+        table = _found(view, name, missing_ok=True)  # it may be dropped in the meantime
         if table is not None:
             yield table
 

@@ -34,7 +34,7 @@ from indexlake.types.uuids import is_uuid
 _WHOLE = re.compile(r"\d+")
 _FRACTION = re.compile(r"\d+\.\d*|\.\d+")
 _EXACT = 16
-"""Up to so many characters a decimal is the same double to Python and to DuckDB, which divides by a power of ten."""
+"""Decimals of up to this many characters are the same double to Python and DuckDB (which divides by powers)."""
 MISSING: Any = object()
 
 
@@ -71,7 +71,7 @@ class InsertedRows:
     # ------------------------------------------------------------ without an engine
 
     def python_rows(self) -> list[dict[str, Any]] | None:
-        """Rows of literals and parameters that have their columns' types already; None: the engine has to cast."""
+        """Return rows of literals and parameters in their columns' own types, or None if the engine has to cast."""
         if self._statement.query is None:
             return [{}]
         if self._cells is None or self._statement.by_name or any(map(takes_a_cast, self._fields)):
@@ -106,10 +106,10 @@ class InsertedRows:
             value = token.value == "true"
         return MISSING if negative and token.kind != "number" else fitting(value, f)
 
-    # ------------------------------------------------------------ with it
+    # ------------------------------------------------------------ with an engine
 
     def stream(self, view: Viewpoint) -> pa.RecordBatchReader:
-        """The rows of a query as a stream of batches with the columns that were given."""
+        """Return the rows of a query as a stream of batches with the given columns."""
         fields, query, constants = self._cast_query(view)
         planned = plan_query(self._engine, view, query, self._parameters)
         planned.constants = {**planned.constants, **constants}
@@ -159,12 +159,12 @@ class InsertedRows:
 
 
 def takes_a_cast(f: Field) -> bool:
-    """Whether the engine has to say how a value is spelt in the table, or that it is none of its type."""
+    """Return whether the engine has to cast a value before the table can hold it."""
     return cast_type(f) is not None and enum_of(f) is None and collation_of(f) is None
 
 
 def literal(text: str, negative: bool) -> Any:
-    """The value of a number or a text as it is written, if Python has the very same; else ``MISSING``."""
+    """Return the value of a number or text literal if Python represents it exactly; else ``MISSING``."""
     if text.startswith("'"):
         return text[1:-1].replace("''", "'")
     if _WHOLE.fullmatch(text):
@@ -175,7 +175,7 @@ def literal(text: str, negative: bool) -> Any:
 
 
 def fitting(value: Any, f: Field) -> Any:
-    """A value that a column takes as it is; else ``MISSING``: the engine has to cast it, or to refuse it."""
+    """Return the value if the column accepts it as it is; else ``MISSING``: the engine has to cast or refuse it."""
     if value is None:
         return None
     kind = _KINDS.get(type(value))
@@ -197,7 +197,7 @@ _KINDS: dict[type, Callable[[pa.DataType], bool]] = {
 
 
 def cells_of(query: st.Query) -> list[list[Fragment]] | None:
-    """Found once for each text."""
+    """Return the cells of ``values (…), (…)``, or None if the rows come from another query.  Cached with the query."""
     found: dict[str, list[list[Fragment]] | None] = query.__dict__
     if "cells" not in found:
         found["cells"] = _cells(query.text)
@@ -205,7 +205,6 @@ def cells_of(query: st.Query) -> list[list[Fragment]] | None:
 
 
 def _cells(text: Fragment) -> list[list[Fragment]] | None:
-    """The cells of ``values (…), (…)``; None when the rows come from another query."""
     r = TokenReader(text.source, text.tokens, text.question_marks)
     rows: list[list[Fragment]] = []
     if not r.take("values"):

@@ -1,7 +1,7 @@
-"""A merge whose conditions and values DuckDB computes: any condition of ``on``, subqueries, ``error``.
+"""A merge whose conditions and values DuckDB computes: any ``on`` condition, subqueries, ``error``.
 
-Three queries, for rows of both sides that match, of the source alone and of the table alone, say for each row which
-clause is the first to apply and the new values.  All of it is applied at once.
+Three queries (for matching rows, for rows only in the source, and for rows only in the table) determine for each row
+the first clause that applies and the new values.  Everything is applied at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def merge_by_query(
     source: pa.RecordBatchReader,
     forms: Mapping[str, str] | None = None,
 ) -> int:
-    """``forms``: the columns of the source that SQL has otherwise than they came."""
+    """Return the number of changed rows.  ``forms``: expressions for source columns that have other types in SQL."""
     names = source.schema.names
     rows = source.read_all() if statement.source_is_query else None
     work = _Work(writing, statement, tx, schema, names, rows, forms or {})
@@ -61,14 +61,14 @@ def merge_by_query(
 
 @dataclass
 class _Work:
-    """What there is to change, as far as it was found."""
+    """The changes found so far."""
 
     writing: Writing
     statement: st.Merge
     tx: Transaction
     schema: TableSchema
-    names: Sequence[str]  # of the source
-    rows: pa.Table | None  # of a source that is a query: it is computed once
+    names: Sequence[str]  # of the source's columns
+    rows: pa.Table | None  # of a source that is a query, so that it is computed only once
     forms: Mapping[str, str]
     updates: list[NewValues] = field(default_factory=list)
     deleted: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -107,7 +107,7 @@ class _Work:
         return own + (f": {message}" if message is not None else ". Nothing was changed.")
 
     def _values(self, clause: st.MergeClause) -> list[tuple[Field, str | Fragment]]:
-        """The columns that a clause sets, each with the text of its value."""
+        """Return the columns that a clause sets, each with the text of its value."""
         schema = self.schema
         if clause.action in ("delete", "nothing", "error"):
             return []
@@ -153,7 +153,7 @@ class _Work:
 
 
 class _Chosen:
-    """The first clause that applies to a row, with the values it gives: one expression, so that all of it agrees."""
+    """The first clause that applies to a row, with its values: a single expression, so that they belong together."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Chosen:
         clauses: Sequence[st.MergeClause],
         values: Sequence[list[tuple[Field, str | Fragment]]],
     ) -> None:
-        cells: list[dict[str, tuple[str | Fragment, tuple[str, str]]]] = []  # of each clause: name to value and cast
+        cells: list[dict[str, tuple[str | Fragment, tuple[str, str]]]] = []  # for each clause, name to value and cast
         for n, (clause, given) in enumerate(zip(clauses, values, strict=True)):
             casts = casts_to(writing.engine, [f for f, _ in given])
             own = {

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """How columns of both sides are written: behind these qualifiers, or, where only one side has them, bare."""
+    """Maps the columns of both sides to these qualifiers, including bare columns that only one side has."""
 
     names: Mapping[str, str]
     bare: Mapping[str, str]
@@ -31,20 +31,20 @@ class Sides:
     def text(self, fragment: Fragment) -> str:
         text = requalified(fragment, self.names, self.bare)
         if text is None:
-            fragment.source.fail("A subquery cannot stand here; put it into the source of the merge.", fragment.start)
+            fragment.source.fail("A subquery is not allowed here; put it into the source of the merge.", fragment.start)
         return text
 
     def value(self, fragment: Fragment) -> Any:
         return expr(self.text(fragment), self.parameters.of(fragment.parameters) or None)
 
     def condition(self, fragment: Fragment | None) -> tuple[str | None, dict[str, Any] | None]:
-        """With its parameters."""
+        """Return the condition as text, with its parameters."""
         if fragment is None:
             return None, None
         return self.text(fragment), self.parameters.of(fragment.parameters) or None
 
     def add(self, merge: Any, clause: st.MergeClause, schema: TableSchema, source: Sequence[str]) -> Any:
-        """The merge with one more clause; ``source``: the columns of the source."""
+        """Return the merge with one more clause; ``source``: the names of the source's columns."""
         condition = self.condition(clause.condition)
         if clause.action == "nothing":
             return merge.when_do_nothing(clause.rows, *condition)
@@ -79,16 +79,16 @@ def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
 
 
 def assigned_default(f: Field) -> Any:
-    """The default that a column is set to.  None that may not be null is wrong only where there is a row."""
+    """Return the default that a column is set to; a missing one for a not-null column only fails with a row."""
     value = default_assigned(f)
     return expr("null") if value is None and not f.nullable else value
 
 
 def paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
-    """Columns and the values that they get by their places."""
+    """Pair columns with values by position."""
     if len(fields) != len(values):
         raise SchemaError(
             f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the "
-            "columns, or say BY NAME."
+            "columns, or write BY NAME."
         )
     return zip(fields, values, strict=True)

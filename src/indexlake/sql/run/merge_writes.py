@@ -1,4 +1,4 @@
-"""``merge into``: run as our own merge or, if its conditions are not our expressions, as changes that DuckDB finds."""
+"""``merge into``: run as our own merge or, if its expressions are not ours, as changes that DuckDB computes."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def _source(statement: st.Merge) -> Fragment:
 def _own_merge(
     writing: Writing, statement: st.Merge, own: Table, schema: TableSchema, source: pa.RecordBatchReader
 ) -> Merge | None:
-    """The merge in our own expressions; None: DuckDB has to compute it."""
+    """Return the merge in our own expressions, or None if DuckDB has to compute it."""
     if any(clause.action == "error" or _takes_defaults_by_row(clause, schema) for clause in statement.clauses):
         return None
     if not writing.engine.computes_as_usual or any(cast_type(f) is not None for f in schema.fields):
-        return None  # which compares them in their own order
+        return None  # DuckDB compares these columns in its own way
     ours = {f.name.lower() for f in schema.fields}
     theirs = {name.lower() for name in source.schema.names}
     bare = dict.fromkeys(ours - theirs, "t") | dict.fromkeys(theirs - ours, "s")
@@ -79,7 +79,7 @@ def _own_merge(
 
 
 def _takes_defaults_by_row(clause: st.MergeClause, schema: TableSchema) -> bool:
-    """Whether ``default`` stands for a value of its own in every row."""
+    """Return whether ``default`` stands for a different value in each row."""
     if not any(map(differs_by_row, schema.fields)):
         return False
     values = clause.values or [a.value for a in clause.assignments or ()]
@@ -87,7 +87,7 @@ def _takes_defaults_by_row(clause: st.MergeClause, schema: TableSchema) -> bool:
 
 
 def _names(writing: Writing, statement: st.Merge) -> dict[str, str]:
-    """How the columns of both sides may be qualified: by what only one side is called."""
+    """Return the names that may qualify columns of only one side."""
     ours = writing.named(statement, "t")
     theirs = {statement.source_alias.lower(): "s"}
     if statement.source_table is not None:

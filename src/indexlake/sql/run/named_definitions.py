@@ -1,4 +1,4 @@
-"""Sequences, types and macros: creating and dropping them, and finding them in statements; and comments."""
+"""Sequences, types and macros: creating, dropping and finding them in statements; and comments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def takes_numbers(text: Fragment) -> bool:
 
 
 def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: Fragment) -> tuple[st.Meant, Fragment]:
-    """The statement with what its macros, types and sequences stand for; kept with its text while they are the same."""
+    """Return the statement with its macros, types and sequences replaced; cached with its text."""
     if not isinstance(statement, _Naming) or (isinstance(statement, st.CreateNamed) and statement.kind != "type"):
         return statement, text
     types = types_of(statement)
@@ -124,7 +124,7 @@ def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> 
         for parameter, _, default in overload["parameters"]:
             if default is not None and names_something(default):
                 source.fail(
-                    f"The default of {parameter} cannot name anything, neither columns nor other parameters.",
+                    f"The default of {parameter} cannot refer to columns or other parameters.",
                     name.place,
                 )
         nothing = {parameter.lower(): "null" for parameter, _, _ in overload["parameters"]}
@@ -135,7 +135,7 @@ def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> 
 
 
 def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
-    """A macro that is a value has only its parameters; whether their types fit shows where it is called."""
+    """Check that a scalar macro names only its parameters; whether types fit is checked where it is called."""
     source = Source(f"select ({text})")
     query = st.Query(Fragment(source, tokenize(source), {}))
     try:
@@ -143,14 +143,14 @@ def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
     except ExpressionError as error:
         if str(error).startswith("Referenced column"):
             raise ExpressionError(
-                f"The macro names something that is none of its parameters: {str(error).splitlines()[0]}"
+                f"The macro refers to something other than its parameters: {str(error).splitlines()[0]}"
             ) from None
     except NotFoundError:
-        pass  # a table that comes later
+        pass  # the table may be created later
 
 
 def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, parameters: Parameters) -> str:
-    """What DuckDB makes of the type, in its own words."""
+    """Return the type in DuckDB's own spelling."""
     if statement.query is not None:
         text = composed(
             ["select #1::varchar, columns(*) from (", statement.query.text, ")"], statement.query.text.source
@@ -160,7 +160,7 @@ def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, param
         values.pop(None, None)
         if len(schema) != 2 or not values:
             statement.query.text.source.fail(
-                "The values of an ENUM are one column, with at least one text.", statement.query.text.start
+                "The query of an ENUM must return one column with at least one text.", statement.query.text.start
             )
         written = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
         return f"ENUM({written})"
@@ -187,7 +187,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
     comment = None if statement.comment is None else constant_value(engine, statement.comment, parameters)
     if comment is not None and not isinstance(comment, str):
         assert statement.comment is not None
-        statement.comment.source.fail("A comment is a text, or NULL for none.", statement.comment.start)
+        statement.comment.source.fail("A comment must be a text, or NULL for none.", statement.comment.start)
     namespace = statement.name.namespace or view.namespace
     full = f"{namespace}.{statement.name.name}"
     if statement.kind in ("table", "column"):

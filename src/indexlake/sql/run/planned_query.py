@@ -47,18 +47,18 @@ if TYPE_CHECKING:
     from indexlake.schema import Field
 
 _CONSUMED = "has already been consumed"
-"""What DuckDB says of a stream that it opens for the second time."""
+"""DuckDB's message when it opens a stream for the second time."""
 
 
 _numbers = itertools.count()
 
 
 class _ReadAgain(Exception):
-    """DuckDB reads a table more than once, which its text does not show."""
+    """DuckDB reads a table more than once, which could not be told from the text."""
 
 
 class _AskFor(Exception):
-    """Columns of the result cannot be given as they are: ``select`` asks for what stands for them."""
+    """Result columns have types that cannot be returned; ``select`` begins the query that converts them."""
 
     def __init__(self, select: str, types: list[Any]) -> None:
         super().__init__(select)
@@ -71,27 +71,27 @@ class PlannedQuery:
         self._engine = engine
         self.lake: Lake = view.lake
         self.namespace = view.namespace
-        self._number = 0  # of the text that runs
+        self._number = 0  # identifies the text that runs
         self.query = query
         self._values = parameters.values
         self._used = query.parameters
         self.tables: tuple[TablePlan, ...] = ()
-        self.without_duckdb: Callable[[], Batches] | None = None  # how to answer, where that is possible
+        self.without_duckdb: Callable[[], Batches] | None = None  # how to answer without it, if possible
         self.searches: tuple[FoundRows, ...] = ()
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
-        self._types: list[Any] | None = None  # what DuckDB calls the types of its result
-        self.files: Sequence[object] = ()  # what keeps the files that the text names
-        self.file_tables: Mapping[str, str] = {}  # by the names that the text has for them: Parquet files, for Spark
-        self.storing = False  # whether a table is made of its rows
+        self._types: list[Any] | None = None  # DuckDB's names for the types of the result
+        self.files: Sequence[object] = ()  # keeps the files that the text names
+        self.file_tables: Mapping[str, str] = {}  # for Spark: names in the text to Parquet files
+        self.storing = False  # whether a table is created from its rows
         self.snapshot_id = 0
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The values of the parameters that are left in the text."""
+        """The values of the parameters left in the text."""
         return {name: self._values[name] for name in self._used}
 
     def run(self) -> Batches:
-        """Begin; errors of the text are raised here, errors of values with the batches."""
+        """Start the query; errors in the text are raised here, errors in values while reading the batches."""
         self.lake._check()
         pin = self.lake._pins.pin(self.snapshot_id)
         answer = self._run_in_duckdb(self._text(), typed=True) if self.without_duckdb is None else self.without_duckdb()
@@ -111,13 +111,13 @@ class PlannedQuery:
 
     @property
     def _typed(self) -> dict[int, str]:
-        """The scans with columns that are text to Arrow, with the type that they have in SQL."""
+        """The scans with columns that Arrow has as text, cast to their SQL types."""
         return {n: typed for n, t in enumerate(self.tables) if (typed := _typed(view_name(n), t.fields)) is not None}
 
     def _places(self) -> dict[int, Place]:
-        """The references that DuckDB has to know by their namespaces.
+        """Return places for the references that DuckDB has to know with their namespaces.
 
-        Each is alone in a database of its own: a query may read one table several times, and differently.
+        Each is alone in a database of its own, since a query may read one table several times in different ways.
         """
         return {
             r.number: Place(f"__il_{self._number}_{r.number}", r.table.namespace or self.namespace, r.table.name)
@@ -126,7 +126,7 @@ class PlannedQuery:
         }
 
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
-        """Over streams that are read once; over others where DuckDB turns out to read one of them again."""
+        """Run over streams that are read once; if DuckDB reads one again, over streams that can be reopened."""
         self._pin = self.lake._pins.pin(self.snapshot_id)
         try:
             schema, batches = self._begun(text, typed=typed, careful=False)
@@ -157,12 +157,12 @@ class PlannedQuery:
         return found
 
     def _check(self, columns: Sequence[tuple[str, Any]]) -> None:
-        """Whether a result can hold the columns, or a table, if one is made of them."""
+        """Refuse what no table can hold, if one is made of the columns; convert what cannot be returned."""
         if self.storing:
             for name, type in columns:
                 check_held(type, name)
         cast = [is_unshown(type) or (self.storing and is_held_otherwise(type)) for _, type in columns]
-        if self.storing and any(cast):  # but for an interval that is a duration in its table
+        if self.storing and any(cast):  # except for an interval that is a duration in its table
             spans = pa.schema([(name, pa.month_day_nano_interval()) for name, _ in columns])
             types = result_types(self.query, self.tables, self.searches, self.constants, spans)
             cast = [other and not pa.types.is_duration(type) for other, type in zip(cast, types, strict=True)]
@@ -211,7 +211,7 @@ class PlannedQuery:
         return schema, self._batches(running, schema, text, streams, numbers)
 
     def _placed(self, number: int) -> str:
-        """What stands at a place, as a query over the scan."""
+        """Return the query over the scan whose rows are found at a reference's place."""
         query, names = sampled(view_name(number)), self.tables[number].found.schema.by_name
         if names_row_id(self.query.fragment) and NAME not in names:
             query = with_row_id(query, view_name(number), self.query.fragment)
@@ -246,9 +246,9 @@ class PlannedQuery:
             running.close()
 
     def _raise_translated(self, error: BaseException, text: Spliced, streams: Sequence[TableStream]) -> None:
-        """Raise what an error of DuckDB means; return when it is no such error."""
+        """Raise our own error for an error of DuckDB's; return if it is not one."""
         if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
-            raise KeyboardInterrupt from None  # which DuckDB has taken
+            raise KeyboardInterrupt from None  # DuckDB has caught the original one
         for stream in streams:
             if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
                 raise stream.error from None
@@ -259,7 +259,7 @@ class PlannedQuery:
             raise made from None
 
     def _suggestion(self, column: str) -> str:
-        """What an unknown column may have meant; DuckDB knows only the columns that were pushed."""
+        """Return what an unknown column may have meant; DuckDB itself knows only the columns that it was given."""
         names = [name for t in self.tables for name in t.found.schema.names]
         names = list(dict.fromkeys(names + [name for found in self.searches for name in found.names]))
         close = get_close_matches(column, names, 1)
@@ -268,29 +268,29 @@ class PlannedQuery:
         return f"The columns are {', '.join(names)}." if names else ""
 
     def execute(self, prefix: str, suffix: str = "") -> pa.Table:
-        """What DuckDB says to the text inside another one, which may change tables of its own or write files."""
+        """Run the text inside another one, which may change DuckDB's own tables or write files."""
         schema, batches = self._run_in_duckdb(self._text(prefix, suffix, careful=True))
         return pa.Table.from_batches(list(batches), schema)
 
     def bind(self) -> None:
-        """Have DuckDB find all that the query names, without running it."""
+        """Have DuckDB look up everything that the query names, without running it."""
         self._used = ()
         self.execute("prepare __il_bound as ")
 
     def explain(self, analyze: bool, format: str | None = None) -> str:
-        """DuckDB's own plan."""
+        """Return DuckDB's own plan."""
         options = ["analyze"] * analyze + ([] if format is None else [f"format {quoted(format)}"])
         _, batches = self._run_in_duckdb(self._text(f"explain ({', '.join(options)}) " if options else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
     def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:
-        """The columns of a table that holds the rows of this query, which was run and gave this schema."""
+        """Return the columns of a table to hold the rows of this query, which has been run and returned this schema."""
         if self._types is None:
             return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
 
     def forms(self, schema: pa.Schema) -> dict[str, str]:
-        """The columns of this query, which was run and gave this schema, as SQL has them, where they are not that."""
+        """Return expressions that convert columns of this query's result, of this schema, to their SQL types."""
         named = zip(schema, self._types or (), strict=False)
         marked = {f.name: in_sql(f.with_metadata(mark(str(type)))) for f, type in named if is_cast(type)}
         return {name: form for name, form in marked.items() if form is not None}

@@ -1,4 +1,4 @@
-"""From a query's text to one whose scans are planned, all of them in one read transaction."""
+"""From a query's text to a query whose scans are planned, all of them in one read transaction."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def plan_query(
     points: bool = True,
     scans_only: bool = False,
 ) -> PlannedQuery:
-    """Find the tables, decide what their scans give, and plan all of them in one read transaction.
+    """Find the tables, decide what their scans return, and plan all of them in one read transaction.
 
-    ``points``: a select by primary key is no scan then.  ``scans_only``: the whole text will be evaluated over what
-    the scans give.
+    ``points``: answer a select by primary key without a scan.  ``scans_only``: the whole text will be evaluated over
+    what the scans return.
     """
-    seen: list[tuple[TableName, int | None, int]] = []  # the views that have been put in
+    seen: list[tuple[TableName, int | None, int]] = []  # the views that have been expanded
     files: list[StagingFolder] = []
     current = query = _reachable(engine, query, parameters, files)
     while True:
@@ -67,7 +67,7 @@ def plan_query(
 
 
 def _reachable(engine: Engine, query: Query, parameters: Parameters, files: list[StagingFolder]) -> Query:
-    """The query with its tables by their names, which is kept, and with its files here."""
+    """Return the query with table functions written out, which is cached, and remote files copied here."""
     if "written_out" not in query.__dict__:
         text = written_out(query.text)
         query.__dict__["written_out"] = query if text is query.text else Query(text)
@@ -78,7 +78,7 @@ def _reachable(engine: Engine, query: Query, parameters: Parameters, files: list
 
 
 def _with_views(engine: Engine, view: Viewpoint, query: Query, views: Mapping[int, View]) -> Query:
-    """The query with its views as subqueries; kept with the query, for as long as those are the same."""
+    """Return the query with its views as subqueries; cached with the query as long as the views stay the same."""
     known = query.__dict__.setdefault("with_views", {})
     key = view.namespace, tuple((number, found.text, found.columns) for number, found in views.items())
     if key not in known:
@@ -153,7 +153,7 @@ def _planned(
 
 
 def _temporary(engine: Engine, parsed: ParsedQuery) -> dict[int, View]:
-    """The references that mean temporary views, which come before everything of that name."""
+    """Return the references that mean temporary views, which take precedence over anything else of that name."""
     views = engine.temporary_views
     named = (
         (r.number, views.get(r.table.name.lower())) for r in parsed.references if r.table.namespace in (None, TEMPORARY)
@@ -173,7 +173,7 @@ def parsed_query(engine: Engine, query: Query) -> ParsedQuery:
 
 
 def _at(engine: Engine, view: Viewpoint, at: At | None, parameters: Parameters) -> int | None:
-    """The snapshot that ``at (…)`` asks for."""
+    """Return the snapshot that ``at (…)`` asks for."""
     if at is None:
         return None
     value, kind = at.value, at.kind

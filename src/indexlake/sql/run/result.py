@@ -25,9 +25,9 @@ Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 class SqlResult(Result):
-    """Made by ``lake.sql`` and ``tx.sql``.  An Arrow stream: pandas, polars, pyarrow and DuckDB take it as it is."""
+    """Returned by ``lake.sql`` and ``tx.sql``.  An Arrow stream for pandas, polars, pyarrow and DuckDB."""
 
-    _storage: Storage | None = None  # of the lake that was asked
+    _storage: Storage | None = None  # of the lake that was queried
     _before: tuple[SqlResult, ...] = ()  # of the statements before it in the same text
 
     def __init__(self, run: Callable[[], Batches], snapshot_id: int | None) -> None:
@@ -38,11 +38,11 @@ class SqlResult(Result):
 
     @property
     def results(self) -> tuple[SqlResult, ...]:
-        """Of the last of several statements: the results of all of them."""
+        """The results of all statements, if this is the result of the last of several."""
         return (*self._before, self)
 
     def let_go(self) -> None:
-        """Hold nothing open; whoever asks for the rows runs the query again."""
+        """Hold nothing open; reading the rows runs the query again."""
         self._waiting = None
 
     def __reduce__(self) -> Any:
@@ -82,27 +82,27 @@ class SqlResult(Result):
             yield from _tuples(batch)
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row, None when there is none."""
+        """The first row, or None if there is none."""
         for batch in self._first_batches():
             return next(_tuples(batch))
         return None
 
     def scalar(self) -> Any:
-        """The first column of the first row, None when there is none."""
+        """The first column of the first row, or None if there is none."""
         row = self.fetchone()
         return None if row is None else row[0]
 
     # ------------------------------------------------------------ showing
 
     def _first_batches(self) -> list[pa.RecordBatch]:
-        """A first batch with rows, if there is one; it is read again by whoever comes next."""
+        """Return the first batch, if there is one, and put it back for the next reader."""
         batches = self.to_batches()
         first = [batch for batch in [next(batches, None)] if batch is not None]
         self._waiting = chain(first, batches)
         return first
 
     def _head(self) -> tuple[pa.Table, bool]:
-        """The first rows, and whether there are more."""
+        """Return the first rows, and whether there are more."""
         table = pa.Table.from_batches(self._first_batches(), self._schema)
         return table.slice(0, FIRST_ROWS), table.num_rows > FIRST_ROWS
 
@@ -127,7 +127,7 @@ _COUNTS = pa.schema([(name, pa.int64()) for name in ("rows", "inserted", "update
 
 
 class SqlChange(SqlResult):
-    """What a statement changed.  As rows: what it has ``returned``, or one row with the counts."""
+    """What a statement changed.  As rows: those it ``returned``, or one row with the counts."""
 
     def __init__(self, operation: str, result: WriteResult, returned: pa.Table | None = None) -> None:
         self.operation = operation
@@ -135,7 +135,7 @@ class SqlChange(SqlResult):
         self.returned = returned
         self.snapshot_id = result.snapshot_id
         self._schema = _COUNTS if returned is None else returned.schema
-        self._waiting = None  # most callers ask for no rows
+        self._waiting = None  # most callers do not read rows
 
     def _again(self) -> Batches:
         table = self.returned
@@ -146,7 +146,7 @@ class SqlChange(SqlResult):
 
     @property
     def rows(self) -> int:
-        """How many rows were concerned."""
+        """How many rows were affected."""
         return self.result.rows
 
     @property
@@ -170,7 +170,7 @@ class SqlChange(SqlResult):
 
 
 class RowResult(SqlResult):
-    """One row that is known already, or none."""
+    """One row that is already known, or none."""
 
     def __init__(self, schema: pa.Schema, row: tuple[Any, ...] | None, snapshot_id: int) -> None:
         self._schema = schema

@@ -1,4 +1,4 @@
-"""Which columns of a result are plain columns of a table, so that they can keep its Arrow types."""
+"""Determines which columns of a result are plain columns of a table, so that they can keep its Arrow types."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from indexlake.types.marks import is_shown_as_held
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What a table or a search gives to a query."""
+    """What a table or a search provides to a query."""
 
     fields: Sequence[Any]
-    by_name: Mapping[str, Any]  # of all that may be named, in lower case
-    plain: bool  # whether its fields are all that `*` shows
+    by_name: Mapping[str, Any]  # everything that may be named, in lower case
+    plain: bool  # whether its fields are exactly what `*` shows
 
 
 def result_types(
@@ -33,7 +33,7 @@ def result_types(
     constants: Mapping[str, pa.Table],
     given: pa.Schema,
 ) -> list[pa.DataType]:
-    """Plain columns keep the type that they have in their table, the rest the one that DuckDB gave."""
+    """Return the types of the result: plain columns keep their table's type, others have DuckDB's."""
     types = [f.type for f in given]
     origins = _origins(query, tables, searches, constants)
     if origins is None or len(origins) != len(types):
@@ -50,7 +50,7 @@ def _origins(
     searches: Sequence[FoundRows],
     constants: Mapping[str, pa.Table],
 ) -> list[Any | None] | None:
-    """For each result column the column of a table or a search that it is, where that is plain to see."""
+    """Return for each result column the table or search column it is, as far as that is evident."""
     tree = query.tree
     if query.scopes is None or not isinstance(tree, exp.Select):
         return None
@@ -86,7 +86,7 @@ def _origins(
 
 
 def _is_several(item: Any) -> bool:
-    """Whether a select item can become several columns."""
+    """Return whether a select item can become several columns."""
     return any(is_call(node, "columns", "unnest") for node in item.find_all(exp.Func))
 
 
@@ -98,7 +98,7 @@ def _origin(column: Any, items: Sequence[Any], by_node: dict[int, _Given]) -> An
             continue
         given = by_node.get(id(item))
         if given is None or item.alias_column_names:
-            return None  # may be a column of it
+            return None  # it may be a column of that item
         f = given.by_name.get(parts[-1])
         if f is not None:
             found.append(f)

@@ -1,7 +1,7 @@
 """``returning``: expressions over the rows that a statement has changed, computed before it commits.
 
-As in DuckDB, they can use the table's columns and nothing else: no other table, no subquery, no aggregate, no window.
-A merge also has ``merge_action``.
+As in DuckDB, they can use only the table's columns: no other table, no subquery, no aggregate, no window.  A merge also
+has ``merge_action``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Changing = st.Insert | st.Update | st.Delete | st.Merge
 def returned(
     engine: Engine, view: Viewpoint, parameters: Parameters, statement: Changing, written: Fragment, rows: pa.Table
 ) -> pa.Table:
-    """What a statement returns, given the rows that it has changed and what became of each."""
+    """Return what ``returning`` asks for, given the changed rows and what happened to each."""
     _check(engine, written)
     name = statement.table.name
     alias = None if isinstance(statement, st.Insert) else statement.alias
@@ -51,24 +51,22 @@ def returned(
 
 
 def _check(engine: Engine, written: Fragment) -> None:
-    """Refuse what is not computed from one row."""
+    """Refuse anything that is not computed from a single row."""
     tokens = written.tokens
     for token, after in pairwise(tokens):
         if token.is_word("select", "from", "values") and not after.is_symbol(".", ","):
             written.source.fail(
-                "RETURNING has no subqueries: it knows the rows that were changed and nothing else. Select afterwards.",
+                "RETURNING has no subqueries: it knows only the rows that were changed. Select afterwards.",
                 token.start,
             )
         if token.is_word("over") and after.is_symbol("("):
             written.source.fail("RETURNING has no window functions: select over the rows afterwards.", token.start)
         if token.kind == "word" and after.is_symbol("(") and token.value in engine.aggregates:
-            written.source.fail(
-                "RETURNING has no aggregates: it gives a row for each row that was changed.", token.start
-            )
+            written.source.fail("RETURNING has no aggregates: it returns one row for each changed row.", token.start)
 
 
 def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit]:
-    """``namespace.table.column`` without its namespace."""
+    """Yield edits that turn ``namespace.table.column`` into ``table.column``."""
     tokens = written.tokens
     for n, token in enumerate(tokens[:-3]):
         _, dot, second, after = tokens[n : n + 4]
@@ -80,7 +78,7 @@ def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit
 
 
 def _own_stars(written: Fragment, table: str) -> Iterator[Edit]:
-    """Every ``*`` that means all columns as all columns of the table."""
+    """Yield edits that limit every ``*`` to the columns of the table."""
     before = None
     for token in written.tokens:
         if token.is_symbol("*") and (before is None or before.is_symbol(",", "(")):

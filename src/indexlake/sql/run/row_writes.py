@@ -1,7 +1,7 @@
-"""Insert, update, delete, truncate and merge: from parsed statements to our own operations.
+"""Insert, update, delete, truncate and merge: turns parsed statements into our own operations.
 
 Expressions that we can evaluate are passed to the table's own methods.  For what only DuckDB can compute (subqueries,
-``from`` and ``using``, functions that we do not have), DuckDB is asked first, for row ids and new values, in the same
+``from`` and ``using``, functions that we do not have), DuckDB is asked for row ids and new values first, in the same
 transaction.
 """
 
@@ -76,9 +76,11 @@ class RowWrites:
         return self._truncate(statement)
 
     def _returning(self, operation: str, statement: Changing, written: Fragment) -> SqlChange:
-        """The statement in a transaction that is watched."""
+        """Run the statement in a transaction whose changed rows are recorded."""
         if self._token is not None:
-            written.source.fail("A repetition by token gives no rows: leave RETURNING or the token out.", written.start)
+            written.source.fail(
+                "A call repeated with its token returns no rows: leave RETURNING or the token out.", written.start
+            )
         table = self._writing.table(statement.table)
         rows: list[pa.Table] = []
 
@@ -169,7 +171,7 @@ class RowWrites:
     def _own_update(
         self, statement: st.Update, schema: TableSchema, fields: Sequence[Field]
     ) -> tuple[dict[str, Any], str, dict[str, Any] | None] | None:
-        """The update as our own expressions; None: DuckDB has to compute it."""
+        """Return the update in our own expressions, or None if DuckDB has to compute it."""
         where = self._own_condition(statement, schema)
         if where is None:
             return None
@@ -202,7 +204,7 @@ class RowWrites:
     def _own(
         self, statement: st.Update | st.Delete, written: Fragment, schema: TableSchema, cast: str | None = None
     ) -> tuple[str, dict[str, Any] | None, Bound] | None:
-        """An expression as ours can compute it, cast to a type if one is given; None: only DuckDB can."""
+        """Return an expression in our own terms, cast if a type is given, or None if only DuckDB can compute it."""
         params = self._parameters.of(written.parameters) or None
         if not self._engine.computes_as_usual:
             return None
@@ -218,13 +220,13 @@ class RowWrites:
     def _rows(
         self, tx: Transaction, statement: st.Update | st.Delete, selected: Sequence[str | Fragment] = ()
     ) -> pa.Table:
-        """The row ids that a statement concerns, and more, as a query over its table and what it is joined with.
+        """Return the affected row ids, and further values, by a query over the table and what it is joined with.
 
-        Several rows of what it is joined with may give the same values: those are asked for once.
+        If several joined rows give the same values, duplicates are removed.
         """
         name = f"{quoted(statement.table.namespace or self._view.namespace)}.{quoted(statement.table.name)}"
         table = name if statement.alias is None else f"{name} as {quoted(statement.alias)}"
-        own = name if statement.alias is None else quoted(statement.alias)  # whatever else has the table's name
+        own = name if statement.alias is None else quoted(statement.alias)  # not anything else with the table's name
         parts: list[str | Fragment] = ["", *selected, f" from {table}"]
         if statement.source is not None:
             parts += [", ", statement.source]

@@ -1,7 +1,7 @@
-"""Rules of tables as SQL writes them, in the words in which they are stored.
+"""Turns rules of tables, as SQL writes them, into the text that is stored.
 
-Columns lose the name of their table before them, and a generated column that another one is computed from is put into
-it, so that each is computed from columns that are written.
+Columns lose the table name before them, and a generated column used in another one's expression is replaced by its own
+expression, so that each is computed from written columns only.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from indexlake.sql.plan.qualifiers import own_names, requalified
 
 
 def rule_text(written: Fragment, what: str, table: TableName, namespace: str, columns: Sequence[str]) -> str:
-    """``columns``: those of the table; one that has the name of the table is meant by that name."""
+    """Return a rule's text.  ``columns``: those of the table, which take precedence over the table's own name."""
     if written.parameters:
-        written.source.fail(f"{what} is stored and has no parameters: write the value.", written.start)
+        written.source.fail(f"{what} is stored, so it cannot have parameters: write the value.", written.start)
     names = own_names(table.name, table.namespace or namespace, None)
     own = {name.lower() for name in columns}
     try:
         text = requalified(written, {name: new for name, new in names.items() if name not in own})
     except ExpressionError:
-        return written.text  # whoever stores it says what is wrong
+        return written.text  # the error is reported when it is stored
     return written.text if text is None else text
 
 
 def generated_texts(columns: Sequence[st.ColumnDefinition], texts: Mapping[str, str]) -> dict[str, str]:
-    """What each generated column is computed from, in columns that are written; ``texts``: as it was given."""
+    """Return each generated column's expression in terms of written columns; ``texts``: the expressions as given."""
     given = {c.name.lower(): c for c in columns if c.generated is not None}
     done: dict[str, str] = {}
 
@@ -53,7 +53,7 @@ def _value(column: st.ColumnDefinition, text: str) -> str:
 
 
 def put_in(text: str, values: Mapping[str, str]) -> str:
-    """The text with values in place of columns, which are named in lower case."""
+    """Return the text with columns, named in lower case, replaced by values."""
     from sqlglot import exp
 
     from indexlake.expr.parse import parse

@@ -1,4 +1,4 @@
-"""Answers that a scan, a count or a read by key gives by itself, without DuckDB."""
+"""Answers that a scan, a count or a read by key gives without DuckDB."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def point_answer(read: Callable[[], Row | None], schema: TableSchema, plain: Pla
 
 
 def _shown(plain: PlainSelect, schema: TableSchema) -> pa.Schema:
-    """The columns of the result."""
+    """Return the schema of the result."""
     fields = [(new, schema.field(old)) for old, new in plain.columns or ()]
     return pa.schema([pa.field(new, f.type, metadata=mark_of(f)) for new, f in fields])

@@ -1,4 +1,4 @@
-"""The searches in a query: each runs once, when the query is planned, and its rows are a table for the engine.
+"""The searches in a query: each runs once, when the query is planned, and its rows become a table for the engine.
 
 A search reads the snapshot of its query; in a transaction it also sees the transaction's own writes.
 """
@@ -37,7 +37,7 @@ _POSITIONAL = {
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """The rows of one search, as ``table.search`` gives them."""
+    """The rows of one search, as ``table.search`` returns them."""
 
     reference: SearchReference
     found: Reading  # the table that was searched
@@ -46,14 +46,14 @@ class FoundRows:
 
     @property
     def names(self) -> list[str]:
-        """What a query may name of it."""
+        """The names that a query may use of it."""
         return list(dict.fromkeys([*self.found.schema.names, *self.rows.schema.names]))
 
     def for_duckdb(self) -> pa.Table:
         return for_duckdb(self.rows)
 
     def describe(self) -> str:
-        """Lines for ``explain``."""
+        """Return the lines for ``explain``."""
         head, *rest = str(self.explained()).splitlines()
         lines = [
             head if self.reference.alias == NAME else f"{head}, as {self.reference.alias}",
@@ -65,7 +65,7 @@ class FoundRows:
 
 
 class WantedSearch:
-    """One search with the values of its arguments."""
+    """One search, with the values of its arguments."""
 
     def __init__(self, engine: Engine, reference: SearchReference, parameters: Parameters) -> None:
         self._engine = engine
@@ -73,12 +73,12 @@ class WantedSearch:
         self._reference = reference
         call = reference.call
         self.table = self._table_name(call.table)
-        self._index = self._what(call.index)
-        self._queries = self._asked(call.index, call.query)
+        self._index = self._index_names(call.index)
+        self._queries = self._query_values(call.index, call.query)
         self._options = {name: self._option(name, written) for name, written in call.options}
 
     def _table_name(self, written: Fragment) -> TableName:
-        """Of text that names a table as a query does: ``orders``, ``sales.orders``, ``"My table"``."""
+        """Parse text that names a table as a query does: ``orders``, ``sales.orders``, ``"My table"``."""
         token, value = written.tokens[0], self._value(written)
         if not isinstance(value, str) or not value:
             written.source.fail("The first argument of search is the name of a table, as text.", written.start)
@@ -90,8 +90,8 @@ class WantedSearch:
             r.fail('This is not the name of a table; quote a name that is more than letters and digits: "my table".')
         return name
 
-    def _what(self, written: Fragment) -> Any:
-        """A name, or pairs of a name and a query."""
+    def _index_names(self, written: Fragment) -> Any:
+        """Return a name, or pairs of a name and a query."""
         value = self._value(written)
         if isinstance(value, Mapping):
             return list(value.items())
@@ -103,11 +103,11 @@ class WantedSearch:
             written.source.fail("The second argument of search names an index or a column, as text.", written.start)
         return value
 
-    def _asked(self, index: Fragment, query: Fragment | None) -> tuple[Any, ...]:
-        """What one index is asked; nothing where there are several, which come with a query each."""
+    def _query_values(self, index: Fragment, query: Fragment | None) -> tuple[Any, ...]:
+        """Return the query for a single index; nothing for several indexes, which come with a query each."""
         if isinstance(self._index, list):
             if query is not None:
-                query.source.fail("Several indexes come with a query each: leave this one out.", query.start)
+                query.source.fail("With several indexes, each has its own query: leave this one out.", query.start)
             return ()
         if query is None:
             place = index.tokens[-1].end
@@ -119,7 +119,9 @@ class WantedSearch:
 
     def _option(self, name: str, written: Fragment) -> Any:
         if name in _POSITIONAL:
-            written.source.fail(f"{name!r} is {_POSITIONAL[name]} of search and goes without a name.", written.start)
+            written.source.fail(
+                f"{name!r} is {_POSITIONAL[name]} of search and is given without a name.", written.start
+            )
         if name == "self":
             written.source.fail("A search has no argument 'self'.", written.start)
         return self._value(written)
@@ -129,11 +131,11 @@ class WantedSearch:
             return _plain(constant_value(self._engine, written, self._parameters))
         except ExpressionError as error:
             raise ExpressionError(
-                f"The arguments of search(…) are constants and parameters. {error}", text=written.source.text
+                f"The arguments of search(…) must be constants or parameters. {error}", text=written.source.text
             ) from None
 
     def run(self, view: Viewpoint, found: Reading) -> FoundRows:
-        """``found``: the table at the query's snapshot."""
+        """Run the search.  ``found`` is the table at the query's snapshot."""
         reference, tx = self._reference, view.transaction
         name = self.table.full(view.namespace)
         if tx is not None and reference.at is None:
@@ -151,7 +153,7 @@ class WantedSearch:
 
 
 def _plain(value: Any) -> Any:
-    """DuckDB takes 1.5 for a decimal, also inside lists and rows."""
+    """Convert decimals, which is what DuckDB makes of 1.5, including those in lists and rows."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""``nextval`` and ``currval`` for DuckDB, which asks the lake's sequences: once for the rows that it has at hand."""
+"""``nextval`` and ``currval`` for DuckDB: they call the lake's sequences once per batch of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register_sequences(connection: Any, sequences: Callable[[], Sequences]) -> None:
-    """Give a database both functions; every cursor of it has them."""
+    """Register both functions with a database, for all of its cursors."""
 
     def following(names: pa.ChunkedArray) -> pa.Array:
         return pa.array(sequences().take(names[0].as_py(), len(names)), pa.int64())

@@ -21,7 +21,7 @@ VARIABLES = "__il_variable_"
 
 
 def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
-    """The prepared statement that is to be executed."""
+    """Return the prepared statement to be executed."""
     found = engine.prepared.get(statement.name.lower())
     if found is None:
         raise NotFoundError(
@@ -34,7 +34,7 @@ def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
 def arguments(
     engine: Engine, prepared: st.Prepare, statement: st.Execute, given: Parameters, source: Source
 ) -> Parameters:
-    """The values of the parameters of a prepared statement."""
+    """Return the values of a prepared statement's parameters."""
     values = {
         str(n) if argument.name is None else argument.name: _value(engine, argument.value, given)
         for n, argument in enumerate(statement.arguments, 1)
@@ -73,10 +73,7 @@ def around(engine: Engine, view: Viewpoint, statement: st.Around, given: Paramet
 
 
 def _bind(engine: Engine, view: Viewpoint, prepared: st.Prepare) -> None:
-    """Find out what is wrong with a statement before it is executed.
-
-    The values of parameters are not known yet, so nothing is found out where a table or a change depends on them.
-    """
+    """Raise what is wrong with a statement before it is executed, as far as it does not depend on its parameters."""
     inner = prepared.statement
     if not isinstance(inner, st.Meant):
         return
@@ -91,7 +88,7 @@ def _bind(engine: Engine, view: Viewpoint, prepared: st.Prepare) -> None:
 
 
 def _setting(engine: Engine, statement: st.Setting, given: Parameters) -> object:
-    """The value that a setting gets: words stand for themselves.  None: its default."""
+    """Return the new value of a setting, or None for its default.  Words stand for themselves."""
     written = statement.value
     if written is None:
         return None
@@ -100,7 +97,7 @@ def _setting(engine: Engine, statement: st.Setting, given: Parameters) -> object
 
 
 def _set_variable(engine: Engine, view: Viewpoint, statement: st.Variable, given: Parameters) -> None:
-    """The value stays in a table of DuckDB's own, with its type."""
+    """Set a variable.  Its value is kept in one of DuckDB's own tables, with its type."""
     table = quoted(f"{VARIABLES}{statement.name}")
     if statement.value is None:
         engine.set_variable(statement.name, None)

@@ -1,7 +1,8 @@
 """The settings of the engine that a text may change, for every query of this open lake that begins afterwards.
 
-Those that change what a query means are known to the engine, so that nothing is computed outside of DuckDB that would
-not know them.  Those that only test DuckDB are checked and not applied: they can make it slow or end the process.
+The engine keeps track of those that change what a query means: while one is set, everything is computed by DuckDB, as
+our own expressions do not know them.  Those that only test DuckDB are checked but not applied: they can make it slow or
+crash the process.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ SETTINGS = ORDERINGS | MEANINGS | {
     "allocator_bulk_deallocation_flush_threshold", "allocator_background_threads", "catalog_error_max_schemas",
     "deprecated_using_key_syntax",
 }  # fmt: skip
-"""Besides those that change a meaning: how fast a query is answered, in which order its rows come where it names none,
-what is reported of it, which spellings it may have, and how DuckDB keeps a database of its own."""
+"""Besides those that change what a query means: how fast it is answered, the order of its rows without ORDER BY, what is
+reported about it, which spellings are accepted, and how DuckDB keeps a database of its own."""
 
 _TESTS = re.compile("debug_.*|verify_.*")
 _OTHER_NAMES = {
@@ -42,7 +43,7 @@ _OTHER_NAMES = {
     "null_order": "default_null_order",
 }  # fmt: skip
 _LEAST_MEMORY = 16_000_000
-"""With less DuckDB could not even be given more again."""
+"""With less, DuckDB could not even be given more again."""
 _MEMORY = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([bkmgt])\w*\s*", re.IGNORECASE)
 _UNITS = {"b": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
@@ -55,13 +56,13 @@ _FIXED = {
 def set_setting(
     engine: Engine, view: Viewpoint, name: str, value: object, statement: st.Setting, source: Source
 ) -> None:
-    """``value`` None: what it was at the beginning."""
+    """Change or, if ``value`` is None, reset a setting."""
     name = _OTHER_NAMES.get(name, name)
     is_test = _TESTS.fullmatch(name) is not None
     if name not in SETTINGS and not is_test:
         if _is_so(engine, view, name, value):
             return
-        why = _FIXED.get(name, "It may change what a query answers, or is none of this engine.")
+        why = _FIXED.get(name, "It may change the results of queries, or this engine does not have it.")
         source.fail(
             f"The setting {name!r} cannot be changed. {why} Settings such as threads and memory_limit can.",
             statement.place,
@@ -78,7 +79,7 @@ def set_setting(
 
 
 def _is_so(engine: Engine, view: Viewpoint, name: str, value: object) -> bool:
-    """Whether a setting is what it is to become; the namespace is that of the call."""
+    """Return whether a setting already has the value it is to be set to; the namespace is that of the call."""
     if name in ("schema", "search_path"):
         namespace = view.namespace.lower()
         same = {namespace, f"memory.{namespace}"} | ({"memory"} if namespace == "main" else set())

@@ -1,7 +1,7 @@
 """One-row statements that are repeated: a select by primary key, an insert of values.
 
 A text is recognised by its shape, that is, everything but its literals.  What its first call found out about the table
-is used for as long as the table stays the same, which every call checks; anything unusual goes the usual way, which
+is reused as long as the table stays the same, which every call checks.  Anything unusual takes the normal path, which
 also reports what is wrong.  So a short cut only ever decides: this is that statement, with these values.
 """
 
@@ -42,7 +42,7 @@ _LITERAL = re.compile(r"""'(?:[^']|'')*'|(?<![\w$."'])\d+(?:\.\d+)?(?![\w."'])""
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a value comes from: a literal of the text by its number, a parameter by its name, or always the same."""
+    """Where a value comes from: a literal of the text by its number, a parameter by its name, or a constant."""
 
     literal: int | None = None
     parameter: str | None = None
@@ -54,13 +54,13 @@ _Find = Callable[[Fragment, Token, bool], Source | None]
 
 
 class ShortCuts:
-    """Those of one opened lake."""
+    """The short cuts of one opened lake."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _ShortCut | None] = {}
 
     def answer(self, lake: Lake, engine: Engine, text: str, params: Params, namespace: str) -> SqlResult | None:
-        """None: the usual way."""
+        """Return the result, or None to take the normal path."""
         if len(text) > LONGEST or engine.temporary_tables or engine.temporary_views or engine.changed:
             return None
         key = namespace, "\0".join(_LITERAL.split(text))
@@ -89,7 +89,7 @@ class ShortCuts:
 
 
 class _Changed(Exception):
-    """What the text names is not what it was, or not there yet."""
+    """What the text names has changed, or does not exist yet."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class _ShortCut(ABC):
     record: TableRecord
     schema: TableSchema
     sources: Sequence[Source]
-    parameters: frozenset[str]  # that a call has to give, and no others
+    parameters: frozenset[str]  # a call has to give exactly these
     prepared: st.Prepare | None
 
     def values(self, literals: Sequence[str], params: Params) -> list[Any] | None:
@@ -128,13 +128,13 @@ class _ShortCut(ABC):
         return found
 
     def check(self, reading: Reading) -> None:
-        """The table still has its name, and its columns."""
+        """Check that the table still has its name and its columns."""
         if reading.state.table is not self.record or reading.schema is not self.schema:
             raise _Changed
 
     @abstractmethod
     def run(self, lake: Lake, values: list[Any]) -> SqlResult | None:
-        """None: the usual way."""
+        """Run it, or return None to take the normal path."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class _Select(_ShortCut):
 
     def run(self, lake: Lake, values: list[Any]) -> SqlResult | None:
         value = fitting(values[0], self._key)
-        if value is MISSING or value is None or type(value) is float:  # of which some are equal and not the same
+        if value is MISSING or value is None or type(value) is float:  # different floats can be equal
             return None
         try:
             wanted = [self._codec.encode_one(value)]
@@ -170,7 +170,7 @@ class _Select(_ShortCut):
 
 @dataclass
 class _Insert(_ShortCut):
-    rows: list[list[Field]]  # of each value
+    rows: list[list[Field]]  # the columns given in each row
 
     def run(self, lake: Lake, values: list[Any]) -> SqlResult | None:
         given = iter(values)
@@ -188,7 +188,7 @@ class _Insert(_ShortCut):
 
 
 class _OfKnown(Insert):
-    """Rows for the table as the short cut knows it.  A commit finds out when it is another, and has this run again."""
+    """Inserts rows into the table as the short cut knows it.  A commit that finds a changed table runs it again."""
 
     def __init__(self, short: _ShortCut, rows: Any) -> None:
         super().__init__(short.table._table_id, rows, None)
@@ -201,7 +201,7 @@ class _OfKnown(Insert):
         return super().__call__(tx)
 
 
-# ---------------------------------------------------------------- what a text is
+# ---------------------------------------------------------------- recognising a text
 
 
 def _made(lake: Lake, engine: Engine, text: str, literals: Sequence[str], namespace: str) -> _ShortCut | None:
@@ -211,7 +211,7 @@ def _made(lake: Lake, engine: Engine, text: str, literals: Sequence[str], namesp
             return None
         whole, statement = script.texts[0], script.statements[0]
         if [t.text for t in whole.tokens if t.kind in ("number", "string")] != list(literals):
-            return None  # some of them are no literals by themselves
+            return None  # some of them are only parts of literals or expressions
         places = {t.start: n for n, t in enumerate([t for t in whole.tokens if t.kind in ("number", "string")])}
 
         def written(fragment: Fragment, token: Token, negative: bool) -> Source | None:
@@ -242,7 +242,7 @@ def _made(lake: Lake, engine: Engine, text: str, literals: Sequence[str], namesp
 
 
 def _arguments(statement: st.Execute, prepared: st.Prepare, outer: _Find) -> _Find | None:
-    """What stands for the parameters of a prepared statement, and its own literals."""
+    """Return a lookup of a prepared statement's parameters and its own literals, or None if they do not fit."""
     given: dict[str, Source] = {}
     for n, argument in enumerate(statement.arguments, 1):
         found = _one(argument.value, outer)
@@ -262,7 +262,7 @@ def _arguments(statement: st.Execute, prepared: st.Prepare, outer: _Find) -> _Fi
 
 
 def _one(cell: Fragment, source: _Find) -> Source | None:
-    """The value of a fragment that is a literal or a parameter and nothing more."""
+    """Return the source of a fragment that is just a literal or a parameter; else None."""
     tokens = cell.tokens
     negative = len(tokens) == 2 and tokens[0].is_symbol("-") and tokens[1].kind == "number"
     if len(tokens) > 1 and not negative:
@@ -287,7 +287,7 @@ def _found(lake: Lake, name: str) -> tuple[Table, TableRecord, TableSchema]:
 def _select(
     lake: Lake, text: Fragment, source: _Find, namespace: str, parameters: frozenset[str], prepared: st.Prepare | None
 ) -> _Select | None:
-    """``select * | a, b from [s.]t where key = value``"""
+    """Recognise ``select * | a, b from [s.]t where key = value``."""
     tokens = [*text.tokens]
     names = ("word", "name")
     if not tokens or not tokens[0].is_word("select"):

@@ -1,7 +1,7 @@
-"""Geometry functions for engines that have none of their own: ours, over their batches.
+"""Geometry functions for engines that have none of their own: ours, applied to their batches.
 
-Arguments that are the same for all rows of a batch are constants to the function, so that one geometry is prepared
-once and compared with many.
+Arguments that are the same for all rows of a batch are passed as constants, so that one geometry is prepared once and
+compared with many.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from indexlake.expr.functions.space import FUNCTIONS
 _ARROW = {"BLOB": pa.binary(), "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
 
 _TAKEN = "st_geomfromwkb"
-"""DuckDB has a function of this name for the same arguments, which gives a GEOMETRY; a macro comes before it."""
+"""DuckDB's function of this name takes the same arguments but returns a GEOMETRY; a macro takes precedence over it."""
 
 
 def register(connection: Any) -> None:
-    """Give a database the functions; every cursor of it has them."""
+    """Register the functions with a database, for all of its cursors."""
     for function in FUNCTIONS:
         for types, result in function.signatures:
             names = tuple(map(str, types))
@@ -34,12 +34,12 @@ def register(connection: Any) -> None:
 
 
 class OverBatches:
-    """One function, over batches of its arguments.  Pickles."""
+    """One function, applied to batches of its arguments.  Picklable."""
 
     def __init__(self, name: str, types: tuple[str, ...]) -> None:
         self._types = [_ARROW[type] for type in types]
         self._name = name
-        self._schemas: dict[tuple[int, ...], pa.Schema] = {}  # one for each choice of arguments that are no constants
+        self._schemas: dict[tuple[int, ...], pa.Schema] = {}  # one for each set of non-constant arguments
 
     def __call__(self, *arguments: pa.Array | pa.ChunkedArray) -> pa.Array:
         arrays = [_array(a).cast(type) for a, type in zip(arguments, self._types, strict=True)]
@@ -53,12 +53,12 @@ class OverBatches:
         try:
             found = compile(f"{self._name}({written})", schema, constants or None).evaluate(batch)
         except ExpressionError as error:
-            raise ExpressionError(str(error).partition(" (in `")[0]) from None  # our own text is nobody's business
+            raise ExpressionError(str(error).partition(" (in `")[0]) from None  # leave out our own generated text
         return _array(found)
 
 
 def _with_arity(run: Callable[..., pa.Array], arity: int) -> Callable[..., pa.Array]:
-    """DuckDB counts the parameters of a function."""
+    """Return a function with the given number of parameters, which DuckDB determines from the signature."""
     return (lambda a: run(a), lambda a, b: run(a, b), lambda a, b, c: run(a, b, c))[arity - 1]
 
 
@@ -67,7 +67,7 @@ def _array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _is_one(array: pa.Array) -> bool:
-    """Whether all rows have the same value, which is not null."""
+    """Return whether all rows have the same value, not null."""
     if len(array) < 2 or array.null_count or array[-1] != array[0]:
         return False
     return bool(pc.all(pc.equal(array, array[0])).as_py())

@@ -1,7 +1,7 @@
-"""Files on an object store, which DuckDB reads and writes as local ones.
+"""Files on an object store, which DuckDB reads and writes as local files.
 
-What a query reads is copied to the lake's spill folder before it starts and stays there while the query can run; what
-a ``copy`` writes is sent when it is complete.  Only one piece of a file is in memory at a time.
+The files that a query reads are copied to the lake's spill folder before it starts and stay there while the query can
+run; files that a ``copy`` writes are sent when complete.  Only one piece of a file is in memory at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PIECE = 4 << 20
 
 
 class StagingFolder:
-    """A folder that goes with the object."""
+    """A folder that is removed together with the object."""
 
     def __init__(self, engine: Engine) -> None:
         self._exchange = engine.exchange
@@ -46,7 +46,7 @@ class StagingFolder:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def fetch(self, address: str) -> str:
-        """Copy the files that an address or a pattern means; what they are called here."""
+        """Copy the files that an address or a pattern matches, and return the corresponding local name or pattern."""
         storage, path = self._exchange.found(address)
         for file in found_on_store(address, storage.secrets, None):
             local = os.path.join(self.path, file.path)
@@ -56,7 +56,7 @@ class StagingFolder:
         return os.path.join(self.path, path)
 
     def target(self, address: str) -> str:
-        """Where a file, or a folder of files, is to be written before it is sent."""
+        """Return where to write a file, or a folder of files, before it is sent."""
         path = self._exchange.found(address, writing=True)[1]
         local = os.path.join(self.path, path)
         os.makedirs(os.path.dirname(local), exist_ok=True)
@@ -65,8 +65,8 @@ class StagingFolder:
     def send(self, address: str, *, into_full: bool, replacing: bool) -> None:
         """Send what was written.
 
-        A folder has to be empty at its destination, unless files may join others there (``into_full``) or those that
-        are there go first (``replacing``).
+        The destination folder has to be empty, unless files may be added to it (``into_full``) or are removed first
+        (``replacing``).
         """
         storage, path = self._exchange.found(address)
         local = os.path.join(self.path, path)
@@ -74,7 +74,7 @@ class StagingFolder:
             there = next(iter(storage.list(path)), None)
             if there is not None and not replacing:
                 raise StorageError(
-                    f"{address!r} holds files already: say OVERWRITE, OVERWRITE_OR_IGNORE or APPEND.", path=address
+                    f"{address!r} contains files already: use OVERWRITE, OVERWRITE_OR_IGNORE or APPEND.", path=address
                 )
             if there is not None:
                 storage.remove_dir_all(path)
@@ -89,7 +89,7 @@ class StagingFolder:
 
 
 def with_local_files(engine: Engine, query: Query, parameters: Parameters) -> tuple[Query, StagingFolder | None]:
-    """The query over copies of the remote files that it names, and what keeps them."""
+    """Return the query over copies of the remote files that it names, and the folder that keeps them."""
     text = query.text
     tokens = query.__dict__.get("files")
     if tokens is None:
@@ -109,9 +109,9 @@ def with_local_files(engine: Engine, query: Query, parameters: Parameters) -> tu
 
 
 def with_files_as_tables(engine: Engine, query: Query, parameters: Parameters) -> tuple[Query, dict[str, str]]:
-    """The query for an engine that does not read files as DuckDB does, over tables in their place.
+    """Return the query for an engine that does not read files as DuckDB does, with tables in place of files.
 
-    Also where each table is, as a Parquet file that DuckDB has written.  It stays until the lake is closed.
+    Also return where each table is: a Parquet file written by DuckDB, which stays until the lake is closed.
     """
     query, staged = with_local_files(engine, query, parameters)
     text, edits, tables = query.text, list[Edit](), dict[str, str]()
@@ -137,7 +137,7 @@ def with_files_as_tables(engine: Engine, query: Query, parameters: Parameters) -
 
 
 def _mentions(text: Fragment) -> list[tuple[int, int]]:
-    """Where files stand in place of tables: the first and the last token."""
+    """Return where files are used as tables: the first and the last token of each."""
     found, tokens = [], text.tokens
     for n, token in enumerate(tokens[1:], 1):
         if not is_table(tokens, n):
@@ -167,7 +167,7 @@ def _addresses(text: Fragment, token: Token, parameters: Parameters) -> Sequence
 
 
 def _is_file(text: Fragment, token: Token) -> bool:
-    """Whether it stands where a table could, or is an argument of what reads files."""
+    """Return whether it is in the place of a table, or an argument of a function that reads files."""
     if token.kind not in ("string", "parameter"):
         return False
     n = next(i for i, t in enumerate(text.tokens) if t is token)

@@ -1,4 +1,4 @@
-"""Runs the statements of a text in order and gives the result of the last one.
+"""Runs the statements of a text in order and returns the result of the last one.
 
 Each statement is a commit of its own, unless ``begin … commit`` or a transaction around the call holds several
 together.  The whole text is parsed before its first statement runs.
@@ -100,13 +100,13 @@ def run(
 
 
 def engine_of(lake: Lake) -> Engine:
-    """The lake's DuckDB, made with its first query."""
+    """Return the lake's DuckDB, which is created with its first query."""
     with lake._closing:
         lake._check()
         if lake._sql_engine is None:
             made = Engine(lake._scan_threads, lake.storage.spill, lake._exchange, lambda: lake._readings.sequences)
             made.short_cuts = ShortCuts()
-            lake._sql_engine = made  # last: others look without the lock
+            lake._sql_engine = made  # assigned last, since others read it without the lock
         return lake._sql_engine
 
 
@@ -121,7 +121,7 @@ class _Session:
     outer: Transaction | None
     token: str | None
     on_spark: bool
-    inner: Transaction | None = None  # of begin … commit
+    inner: Transaction | None = None  # within begin … commit
 
     @property
     def transaction(self) -> Transaction | None:
@@ -162,7 +162,7 @@ class _Session:
         return last
 
     def _kept(self, result: SqlResult, number: int) -> SqlResult:
-        """A result that is not the last holds no query open: it is read now, or run again when it is asked for."""
+        """Make a result that is not the last hold no query open: read it now, or run it again when it is used."""
         if number + 1 < len(self.script.statements) and type(result) is SqlResult:
             if self.inner is not None:
                 return table_result(result.to_arrow(), result.snapshot_id)
@@ -170,7 +170,7 @@ class _Session:
         return result
 
     def _meant(self) -> list[st.Statement]:
-        """The statements, with what was prepared in place of its execution."""
+        """Return the statements, with EXECUTE replaced by the prepared statement."""
         own = {s.name.lower(): s for s in self.script.statements if isinstance(s, st.Prepare)}
         found: list[st.Statement] = []
         for statement in self.script.statements:
@@ -182,19 +182,19 @@ class _Session:
         return found
 
     def _done_before(self) -> WriteResult | None:
-        """What the token's commit did, if it was made already: then nothing of it is run again."""
+        """Return what the token's commit did if it was already made, in which case nothing is run again."""
         if self.token is None:
             return None
         done = self.lake._readings.token_result(self.token)
         return None if done is None else WriteResult(**done)
 
     def _block_end(self) -> int:
-        """Where ``begin … commit`` ends; reads before that belong to the commit."""
+        """Return where ``begin … commit`` ends; reads before that belong to the commit."""
         pairs = zip(self.script.statements, self.script.starts, strict=True)
         return max((start for s, start in pairs if isinstance(s, st.Control) and s.word != "begin"), default=-1)
 
     def _check_shape(self, statements: Sequence[st.Statement]) -> None:
-        """What can be wrong with a text before anything of it runs."""
+        """Refuse a text that is wrong as a whole, before any of it runs."""
         source, is_open = self.script.source, False
         writes = 0
         for statement, place in zip(statements, self.script.starts, strict=True):
@@ -230,7 +230,7 @@ class _Session:
             source.fail(f"A token names one commit; this text makes {writes}.")
 
     def _placed(self, error: IndexLakeError, text: Fragment) -> IndexLakeError:
-        """An error about something that the statement names, with the place where it does."""
+        """Add to an error about something that the statement names the place where it is named."""
         if isinstance(error, StorageError) and "\nline " not in str(error):
             path = str(error.details.get("path"))
             found = next((t for t in text.tokens if t.kind == "string" and t.value == path), None)
@@ -246,7 +246,7 @@ class _Session:
         return type(error)(f"{error}\n{self.script.source.excerpt(named[0].start)}", **error.details)
 
     def _numbered(self, error: IndexLakeError, number: int) -> IndexLakeError:
-        """Several statements: say which one failed."""
+        """Say which of several statements failed."""
         text = f"Statement {number + 1} of {len(self.script.statements)}: {error}"
         if any(isinstance(s, st.Write | st.Definition) for s in self.script.statements[:number]):
             text += "\nNothing of its transaction was applied." if self.inner else "\nThose before it were applied."
@@ -303,7 +303,7 @@ class _Session:
         if self.engine.changed:
             names = ", ".join(sorted(self.engine.changed))
             inner.text.source.fail(
-                f"Spark does not know what {names} is set to: RESET it, or leave engine='spark' out.", inner.text.start
+                f"Spark does not apply {names}: RESET it, or leave engine='spark' out.", inner.text.start
             )
         for token in inner.text.tokens:
             if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
@@ -333,7 +333,7 @@ class _Session:
         if isinstance(statement, st.Query):
             planned = plan_query(self.engine, self.view, statement, self.parameters)
             result = SqlResult(planned.run, planned.snapshot_id)
-            # Numbers are taken once, when the statement runs, and not whenever its rows are read.
+            # Sequences advance once, when the statement runs, not whenever its rows are read.
             return table_result(result.to_arrow(), planned.snapshot_id) if takes_numbers(statement.text) else result
         if isinstance(statement, st.Explain):
             planned = plan_query(
@@ -406,7 +406,7 @@ def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:
 
 
 def _description(engine: Engine, found: Reading) -> pa.Table:
-    """As DuckDB describes a table."""
+    """Return the description of a table in DuckDB's format."""
     fields = found.schema.fields
     keys = {f.field_id: "PRI" for f in found.schema.key_fields}
     for index in found.state.live_indexes:

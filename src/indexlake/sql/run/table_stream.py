@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _COUNT_ROWS = 1 << 20
 _NOTHING = "__il_rows"
-"""The column of a stream of which only the number of rows is asked."""
+"""The column of a stream of which only the number of rows is needed."""
 
 
 class Openings:
-    """The streams that Arrow and DuckDB are reading; their threads enter Python through these and no others.
+    """The streams that Arrow and DuckDB are reading; only through these do their threads enter Python.
 
-    A stream that was opened and never read is none of them: DuckDB never lets go of one whose query it then refused.
+    A stream that was opened but never read is not included: DuckDB never releases one if it then refused the query.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Openings:
             self._open.add(opening)
 
     def stop(self) -> None:
-        """Every stream ends at its next step."""
+        """Make every stream end at its next step."""
         self.stopped = True
 
     def wait(self, seconds: float) -> None:
-        """Until all of them have been let go, but no longer than that."""
+        """Wait until all of them have been released, but no longer than ``seconds``."""
         deadline = time.monotonic() + seconds
         while self._open and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -84,7 +84,7 @@ class _Opening:
 
 
 class TableStream:
-    """Rows of a plan, speaking Arrow's C stream interface."""
+    """The rows of a plan, through Arrow's C stream interface."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class TableStream:
         limit: int | None,
         groups: Collection[str] = (),
     ) -> None:
-        """``groups``: columns, in lower case, of which a number for each text will do; see ``numbers``."""
+        """``groups``: columns, in lower case, whose texts may be replaced by numbers; see ``numbers``."""
         self._lake = lake
         self._openings = openings
         self.plan = plan
@@ -115,11 +115,11 @@ class TableStream:
         self.schema = pa.schema(zip(inner.names, types, strict=True) if types else [(_NOTHING, pa.bool_())])
 
     def _found_dictionaries(self) -> frozenset[str]:
-        """Text that DuckDB is given as the dictionaries that blocks hold: a stream has one type from end to end."""
+        """Return the text columns that DuckDB gets dictionary-encoded throughout, since a stream has a single type."""
         try:
             return frozenset(dictionary_columns(self.plan, self._lake._files, self._fields))
         except IndexLakeError:
-            return frozenset()  # reading the rows says what is wrong
+            return frozenset()  # reading the rows will report what is wrong
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()
@@ -161,7 +161,7 @@ class TableStream:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _counts(self) -> Iterator[pa.RecordBatch]:
-        """As many rows as there are, of nothing."""
+        """Yield batches with the right number of rows and no data."""
         for found in row_counts(self._lake, self.plan):
             count = found
             while count:
@@ -171,7 +171,7 @@ class TableStream:
 
 
 def row_counts(lake: Lake, plan: ScanPlan) -> Iterator[int]:
-    """Numbers that add up to how many rows a plan gives; blocks that are wholly visible count by their records."""
+    """Yield numbers that add up to the plan's row count, without reading blocks that are wholly visible."""
     if plan.predicate is not None:
         for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=False):
             yield piece.batch.num_rows

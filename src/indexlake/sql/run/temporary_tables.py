@@ -1,8 +1,8 @@
 """Temporary tables: DuckDB's own, in the engine of an open lake.
 
-They belong to the open lake, hide anything else of the same name, have every type and form that DuckDB has, and end
-with the lake.  Nothing of them reaches the catalog, so they are not part of transactions or of time travel.  A
-statement that changes one runs in DuckDB as written, over scans of the lake's tables that it reads.
+They belong to the open lake, hide anything else of the same name, support every type and feature that DuckDB has, and
+end with the lake.  They never reach the catalog, so they are not part of transactions or of time travel.  A statement
+that changes one runs in DuckDB as written, over scans of the lake's tables that it reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_temporary(engine: Engine, name: TableName) -> bool:
 
 
 def target_of(statement: st.Statement) -> TableName | None:
-    """The table that a statement changes."""
+    """Return the table that a statement changes."""
     if isinstance(statement, st.Truncate):
         return statement.tables[0] if len(statement.tables) == 1 else None
     if isinstance(statement, st.Write | st.DropTable | st.AlterTable | st.CreateIndex):
@@ -119,7 +119,7 @@ def change(
 
 
 def _define(engine: Engine, statement: st.Statement, target: TableName, text: Fragment) -> SqlChange:
-    """Drop or alter it, or make an index."""
+    """Drop or alter the table, or create an index on it."""
     behind = next(t.start for t in text.tokens if t.start > target.place) + 1 if target.namespace else target.place
     spliced = text.spliced([(target.place, behind, "")] if target.namespace else [])
     with translating(text.source, spliced), engine.cursor() as cursor:

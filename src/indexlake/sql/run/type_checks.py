@@ -1,7 +1,7 @@
-"""The checks that keep texts out of a column that SQL could not take for its type.
+"""The checks that keep texts out of a column that are not valid for its SQL type.
 
-They are ordinary checks of the table, so they hold for every way of writing.  JSON has none, nor have types inside
-others: there SQL says what is wrong when it reads the text.
+They are ordinary checks of the table, so they apply to every way of writing.  There are none for JSON and for types
+inside others: SQL raises an error when it reads an invalid text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATTERNS = {
 
 
 def type_checks(fields: Sequence[Any]) -> list[tuple[str, str]]:
-    """The names and the conditions of the checks of some columns."""
+    """Return the names and conditions of the checks of these columns."""
     return [(_name(f), condition) for f in fields if (condition := _condition(f)) is not None]
 
 

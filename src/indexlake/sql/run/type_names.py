@@ -1,4 +1,4 @@
-"""What DuckDB calls the types of our columns, and what it makes of type names."""
+"""Maps our columns' types to DuckDB's type names, and type names to columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _names: dict[pa.DataType, str] = {}
 
 
 def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
-    """The SQL name of each column's type: that of its mark, if it has one."""
+    """Return the SQL name of each column's type: the one in its mark, if it has one."""
     unknown = [t for t in dict.fromkeys(f.type for f in fields) if t not in _names]
     if unknown:
         empty = pa.table({f"c{n}": pa.nulls(0, taken_as(pa.field("c", t))) for n, t in enumerate(unknown)})
@@ -40,9 +40,9 @@ def _cast_name(field: Any) -> str | None:
 
 
 def casts_to(engine: Engine, fields: Sequence[Any]) -> list[tuple[str, str]]:
-    """What stands before and after a value that a column is to hold.
+    """Return the text before and after a value that casts it to what a column holds.
 
-    One that is held as another type is cast twice: it has to be of its own, and comes as what the table holds.
+    Columns with a mark need two casts: to their SQL type and from there to the type that the table holds.
     """
     found = []
     for f, name in zip(fields, sql_names(engine, fields), strict=True):
@@ -55,7 +55,7 @@ def casts_to(engine: Engine, fields: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 def column_field(engine: Engine, column: st.ColumnDefinition) -> pa.Field:
-    """The Arrow field of a column of a table, with its collation."""
+    """Return the Arrow field of a declared column, with its collation."""
     assert column.type is not None
     field = declared_field(engine, column.type, column.name, inside="." in column.name)
     collation = column.collation
@@ -69,7 +69,7 @@ def column_field(engine: Engine, column: st.ColumnDefinition) -> pa.Field:
 
 
 def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
-    """The Arrow field of a column declared with a SQL type.  ``inside``: it is a field of a struct."""
+    """Return the Arrow field of a column declared with a SQL type.  ``inside``: it is a field of a struct."""
     spliced = written.spliced(prefix="select cast(null as ", suffix=") as c")
     try:
         with translating(written.source, spliced):
@@ -82,7 +82,7 @@ def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bo
 
 
 def stored_field(column: str, found: pa.DataType, type: Any) -> pa.Field:
-    """The field of a column that DuckDB gives: of a type that it calls ``type`` and that Arrow has as ``found``."""
+    """Return the field to store a column of DuckDB's ``type``, which Arrow has as ``found``."""
     if is_hugeint_type(type):
         return pa.field(column, usual(found), metadata=MARK)
     if is_marked(type) and not pa.types.is_duration(found):

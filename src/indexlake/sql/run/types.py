@@ -1,7 +1,7 @@
-"""SQL's type names and Arrow's types, and what DuckDB makes of each.
+"""Conversions between SQL types and Arrow types.
 
-DuckDB is the authority for names: a type is whatever it makes of ``cast(null as …)``.  A few Arrow types that it
-cannot take are handed over as the nearest one that it can.
+DuckDB is the authority on names: a type is whatever it makes of ``cast(null as …)``.  A few Arrow types that DuckDB
+does not accept are handed over as the nearest one that it does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIGITS = 38
 
 
 def taken_as(field: Any) -> pa.DataType:
-    """The type in which DuckDB is given a column."""
+    """Return the type in which a column is handed to DuckDB."""
     return HUGEINT if is_hugeint(field) else _taken_as(field.type)
 
 
@@ -49,7 +49,7 @@ def _field(f: pa.Field) -> pa.Field:
 
 
 def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
-    """A column in the type that DuckDB is given."""
+    """Return a column in the type in which DuckDB gets it."""
     if array.type == type:
         return array
     if type == TEXT:
@@ -65,7 +65,7 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
 
 
 def for_duckdb(rows: pa.Table) -> pa.Table:
-    """A table in the types that DuckDB takes."""
+    """Return a table in the types that DuckDB accepts."""
     arrays = [
         handed_over(column.combine_chunks(), taken_as(field), field.name)
         for column, field in zip(rows.columns, rows.schema, strict=True)
@@ -74,7 +74,7 @@ def for_duckdb(rows: pa.Table) -> pa.Table:
 
 
 def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
-    """The type of a result column that is a plain column of a table: the table's, where every value survives."""
+    """Return the type of a result column that is a plain table column: the table's, if every value survives."""
     if given == column:
         return column
     if pt.is_interval(given):
@@ -84,12 +84,12 @@ def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
     if pt.is_timestamp(column) and column.unit == "ns" and column.tz is not None:
         return given  # DuckDB has dropped the nanoseconds
     if pt.is_dictionary(column) and column.index_type.bit_width < 32:
-        return given  # a batch of a result may hold more values than that can number
+        return given  # a batch of a result may hold more values than these indices can number
     return column
 
 
 def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
-    """A result column in the type that ``shown_type`` and ``result_type`` chose."""
+    """Return a result column in the type that ``shown_type`` and ``result_type`` chose."""
     if array.type == type:
         return array
     given = shown_type(array.type)
@@ -112,15 +112,15 @@ def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
 
 
 def _duration(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """DuckDB keeps an interval as months, days and microseconds; one made from a duration has no months."""
+    """Convert DuckDB's intervals (months, days, microseconds) to durations; former durations have no months."""
     unit = {"s": 10**9, "ms": 10**6, "us": 10**3}[type.unit]
     values = [None if v is None else (v.days * 86_400 * 10**9 + v.nanoseconds) // unit for v in array.to_pylist()]
     return pa.array(values, pa.int64()).cast(type)
 
 
 def usual(type: pa.DataType) -> pa.DataType:
-    """The type of a column that SQL declares or gives: lists take Arrow's usual names for their items, and times are in
-    UTC whatever zone they are shown in."""
+    """Return the type for a column that SQL declares or returns: list items get Arrow's usual field names, and times
+    are in UTC, whatever time zone they are shown in."""
     if pt.is_timestamp(type) and type.tz is not None:
         return pa.timestamp(type.unit, "UTC")
     if pt.is_fixed_size_list(type):

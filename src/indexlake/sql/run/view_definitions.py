@@ -1,6 +1,6 @@
 """Creating and dropping views.
 
-A view is stored in the catalog as text, and must be a query that runs when it is created.  A temporary one belongs to
+A view is stored in the catalog as text, and must be a query that runs when it is created.  A temporary view belongs to
 the open lake and exists nowhere else.
 """
 

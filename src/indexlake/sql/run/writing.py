@@ -1,4 +1,4 @@
-"""What every statement that changes rows needs: the tables as it sees them, and how it names their columns."""
+"""What every statement that changes rows needs: the tables as it sees them, and the qualifiers for their columns."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Writing:
         return self.view.lake._table(name.full(self.view.namespace), transaction=transaction)
 
     def inside(self, tx: Transaction) -> Viewpoint:
-        """The same view as the transaction of the statement has it."""
+        """Return the same view from within the statement's transaction."""
         return Viewpoint(self.view.lake, self.view.namespace, None, tx)
 
     def named(self, statement: st.Update | st.Delete | st.Merge | st.Insert, new: str = "") -> dict[str, str]:
-        """How a statement may qualify the columns of its table."""
+        """Return the qualifiers that a statement may use for the columns of its table."""
         namespace = statement.table.namespace or self.view.namespace
         return own_names(statement.table.name, namespace, statement.alias, new)

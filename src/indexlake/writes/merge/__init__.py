@@ -1,1 +1,1 @@
-"""Merge and upsert: rows of a source are matched with rows of a table, and something is done with each."""
+"""Merge and upsert: rows of a source are matched with rows of a table, and clauses say what is done with each."""

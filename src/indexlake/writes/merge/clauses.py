@@ -1,7 +1,7 @@
 """The clauses of a merge: what is done with which rows, and the names that their expressions may use.
 
-In a condition and in ``il.expr``, a column of the table is ``t.name`` and one of the source ``s.name``.  A bare name
-means the column that has it; if both sides have it, that is an error.  A clause for rows without a match can only use
+In a condition and in ``il.expr``, a column of the table is ``t.name`` and one of the source ``s.name``. A bare name
+means the column that has it; if both sides have it, that is an error. A clause for rows without a match can only use
 the side that exists.
 """
 
@@ -31,7 +31,7 @@ Params = Mapping[str, Any] | Sequence[Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """As the caller gave it.  ``values`` None: all columns of the source, by name."""
+    """A clause as the caller gave it. ``values`` None: all columns of the source, by name."""
 
     when: When
     action: Action
@@ -76,7 +76,7 @@ class Scope:
         self.schema = pa.schema(fields)
 
     def bind(self, text: str, params: Params, target: Field | None = None) -> Bound:
-        """``target``: the column that the value is for."""
+        """Bind an expression; ``target`` is the column that the value is for."""
         from indexlake.expr import compile, of_column
 
         self.check_names(text)
@@ -96,7 +96,7 @@ class Scope:
         return bound
 
     def check_names(self, text: str) -> None:
-        """Refuse names that two sides have, and sides that are not there, before anything is made of the text."""
+        """Refuse ambiguous names, and names of a side that is missing, before the text is compiled."""
         from sqlglot import exp
 
         from indexlake.expr.parse import parse
@@ -112,25 +112,24 @@ class Scope:
             if len(parts) > 1 and parts[0].lower() in self._missing:
                 side = "table" if parts[0].lower() == "t" else "source"
                 raise ExpressionError(
-                    f"{'.'.join(parts)!r}: the rows that this clause is for have no partner in the {side} "
-                    f"(in `{text}`).",
+                    f"{'.'.join(parts)!r}: the rows of this clause have no match in the {side} (in `{text}`).",
                     text=text,
                 )
 
     def columns(self, side: str, names: Iterable[str]) -> list[str]:
-        """The columns of one side behind these names, each once."""
+        """Return the columns of one side behind these names, without duplicates."""
         return list(dict.fromkeys(column for name in names for s, column in (self.origin[name],) if s == side))
 
 
 @dataclass(frozen=True, slots=True)
 class BoundClause:
-    """A clause on the columns of one table and one source."""
+    """A clause bound to the columns of one table and one source."""
 
     action: Action
     scope: Scope
     condition: Bound | None
     setter: Assignments | None
-    names: frozenset[str]  # of the columns that the new values are made of, as the scope has them
+    names: frozenset[str]  # the columns used for the new values, as the scope names them
 
     @property
     def all_names(self) -> frozenset[str]:
@@ -138,7 +137,7 @@ class BoundClause:
 
 
 def bind_clause(clause: Clause, schema: TableSchema, source: pa.Schema) -> BoundClause:
-    """Everything that is wrong with a clause is found here, before a row is read."""
+    """Bind a clause; everything that is wrong with it is found here, before a row is read."""
     scope = scope_of(clause.when, schema, source)
     condition = scope.condition(clause.condition, clause.params)
     setter = None
@@ -184,7 +183,7 @@ def _setter(clause: Clause, schema: TableSchema, source: pa.Schema, scope: Scope
 
 
 def source_column(name: str, source: pa.Schema) -> str:
-    """The source's column of that name, in any case."""
+    """Return the source's column of that name, ignoring case."""
     for known in source.names:
         if isinstance(name, str) and known.lower() == name.lower():
             return str(known)
@@ -192,12 +191,12 @@ def source_column(name: str, source: pa.Schema) -> str:
 
 
 def keeps_key(setter: Assignments, schema: TableSchema, equal: Mapping[str, set[str]]) -> bool:
-    """Whether rows keep their primary keys: no key column is set, or only to what ``on`` says it equals."""
+    """Return whether rows keep their primary keys: no key column is set, or only to what ``on`` says it equals."""
     return all(not setter.changes((f,)) or _takes(setter, f, equal) for f in schema.key_fields)
 
 
 def takes_key(setter: Assignments, schema: TableSchema, equal: Mapping[str, set[str]]) -> bool:
-    """Whether new rows have the primary keys that were looked for."""
+    """Return whether new rows have the primary keys that were looked up."""
     return all(_takes(setter, f, equal) for f in schema.key_fields)
 
 

@@ -1,7 +1,7 @@
-"""Rows to insert that a unique key may keep out: ``on conflict``.
+"""Rows to insert that may conflict on a unique key: ``on conflict``.
 
 Two rows conflict if they have the same values in all columns of the primary key or of a unique index, with no NULL
-among them.  If rows to insert conflict with each other, the first one counts.
+among them. If rows to insert conflict with each other, the first one wins.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _STEP = 65_536
 
 
 def unique_keys(state: TableState) -> list[Fields]:
-    """The columns of each key that no two rows may share, the primary key first."""
+    """Return the columns of each key that no two rows may share, the primary key first."""
     indexes = sorted((coverage.index for coverage in state.enforced), key=lambda index: not index.is_primary)
     return [index.fields(state.current) for index in indexes]
 
 
 def firsts(source: Source, key: Fields) -> npt.NDArray[np.int64] | None:
-    """The rows of a source without those that have the key of one before them; None: all of them."""
+    """Return the rows of a source without those that repeat an earlier row's key; None: all of them."""
     groups = _groups(SourceKeys(source, _on(key)), len(source))
     keyed = np.flatnonzero(groups >= 0)
     first = keyed[np.unique(groups[keyed], return_index=True)[1]]
@@ -48,7 +48,7 @@ def firsts(source: Source, key: Fields) -> npt.NDArray[np.int64] | None:
 
 
 def insert_absent(tx: Transaction, table_id: int, source: Source, keys: Sequence[Fields]) -> int:
-    """Insert the rows that are in conflict with none; the source has all columns of the keys.  How many they are."""
+    """Insert the rows that conflict with no other, and return their number; the source has all columns of the keys."""
     found = [SourceKeys(source, _on(key)) for key in keys]
     matching: list[Matching] = []
     with tx.reading(table_id) as reading:
@@ -58,8 +58,8 @@ def insert_absent(tx: Transaction, table_id: int, source: Source, keys: Sequence
             matching[-1].plan(())
     tx.pin()
     free = np.ones(len(source), np.bool_)
-    for own, there in zip(found, matching, strict=True):
-        for match in there.rows():
+    for own, search in zip(found, matching, strict=True):
+        for match in search.rows():
             for _, rows in own.pairs(match.indices, match.numbers):
                 free[rows] = False
     rows = _one_by_one(np.flatnonzero(free), [_groups(own, len(source)) for own in found])
@@ -82,7 +82,7 @@ def _on(key: Fields) -> On:
 
 
 def _groups(keys: SourceKeys, count: int) -> npt.NDArray[np.int64]:
-    """The number of each row's key; -1: it holds a NULL and is in conflict with nothing."""
+    """Return the number of each row's key; -1: it contains a NULL and conflicts with nothing."""
     groups = np.full(count, -1, np.int64)
     sizes = np.diff(keys.set.starts)
     groups[keys.rows[keys.set.order]] = np.repeat(np.arange(len(sizes)), sizes)
@@ -90,7 +90,7 @@ def _groups(keys: SourceKeys, count: int) -> npt.NDArray[np.int64]:
 
 
 def _one_by_one(rows: npt.NDArray[np.int64], groups: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """The rows that remain when each is kept out by those that were let in before it."""
+    """Return the rows that remain when each is dropped if it conflicts with one kept before it."""
     if all(_distinct(numbers[rows]) for numbers in groups):
         return rows
     seen: list[set[int]] = [set() for _ in groups]

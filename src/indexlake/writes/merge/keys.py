@@ -1,7 +1,7 @@
 """The ``on`` values of a source as keys, and which of its rows have each of them.
 
-Values of the source are compared in the type of the table's column.  That is exact: a value which that type cannot
-hold equals nothing in the column.  NaN equals itself, -0.0 equals 0.0, NULL equals nothing.
+Values of the source are compared in the type of the table's column. That is exact: a value that this type cannot hold
+equals nothing in the column. NaN equals itself, -0.0 equals 0.0, NULL equals nothing.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from indexlake.writes.merge.source import Source
 
 PAIRS = 65_536
-"""So many pairs of rows are handled at a time."""
+"""How many pairs of rows are handled at a time."""
 
 
 def plain_type(f: Field) -> pa.DataType:
-    """The type of a column's values, without dictionary or view."""
+    """Return the type of a column's values, without dictionary or view."""
     return mapped_leaves(f.type, without_view)
 
 
 def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """The values in another type; NULL for those that it cannot hold exactly."""
+    """Return the values in another type, with NULL for those that it cannot hold exactly."""
     if array.type == type:
         return array
     if pt.is_integer(array.type) and pt.is_decimal(type):
-        array = array.cast(pa.decimal128(20, 0))  # Arrow refuses types that might not do, whatever the values
+        array = array.cast(pa.decimal128(20, 0))  # Arrow refuses types that are too small for some values
     elif pt.is_float16(array.type):
         array = array.cast(pa.float32())
     try:
         cast = checked_cast(array, type)
         if pt.is_null(array.type) or pt.is_decimal(array.type) or pt.is_decimal(type):
-            return cast  # Arrow changes no digit; the way back may need more of them than the type has
+            return cast  # Arrow changes no digit, but converting back may need more digits than the type has
         same = pc.equal(cast.cast(array.type), array)
         if pt.is_floating(type):
             same = pc.or_(same, pc.is_nan(array))
@@ -60,7 +60,7 @@ def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _in_range(array: pa.Array, type: pa.DataType) -> pa.Array | None:
-    """Integers beyond the range of a type become NULL; None where all of them are inside."""
+    """Replace integers outside the range of a type by NULL; return None if there are none."""
     bits = type.bit_width - pt.is_signed_integer(type)
     low, high = (-(1 << bits) if pt.is_signed_integer(type) else 0), (1 << bits) - 1
     own = array.type.bit_width - pt.is_signed_integer(array.type)
@@ -74,7 +74,7 @@ def _in_range(array: pa.Array, type: pa.DataType) -> pa.Array | None:
 
 
 def keys_of(arrays: Sequence[pa.Array], fields: Sequence[Field]) -> tuple[npt.NDArray[np.int64] | None, KeyColumn]:
-    """(the rows without NULL, None: all; their keys) of columns in the plain types of some fields."""
+    """Return the rows without NULL (None: all) and their keys, for columns in the plain types of some fields."""
     codecs: list[Codec] = [codec_for(plain_type(f)) for f in fields]
     present: Any = None
     for array in arrays:
@@ -109,11 +109,11 @@ class SourceKeys:
         return KeyColumn.concat(parts) if len(parts) > 1 else parts[0], np.concatenate(numbers)
 
     def primary(self, count: int) -> KeyColumn:
-        """The keys that the first ``count`` columns make, each once."""
+        """Return the distinct keys made of the first ``count`` columns."""
         return self.set.keys if count == len(self._on.pairs) else KeySet(self._keys(self._on.pairs[:count])[0]).keys
 
     def find(self, arrays: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(rows of the table's columns that have a partner, the numbers of their keys)."""
+        """Return the rows that have a partner, given the table's columns, and the numbers of their keys."""
         present, keys = keys_of(arrays, self._on.fields)
         indices, numbers = self.set.find(keys)
         return (indices if present is None else present[indices]), numbers
@@ -121,7 +121,7 @@ class SourceKeys:
     def pairs(
         self, indices: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(index, source row) of every pair, some at a time."""
+        """Yield (index, source row) of all pairs, some at a time."""
         starts = self.set.starts
         counts = starts[numbers + 1] - starts[numbers]
         if not len(counts):
@@ -138,7 +138,7 @@ class SourceKeys:
             yield indices[which], self.rows[self.set.order[starts[numbers[which]] + within]]
 
     def bounds(self, n: int, few: int) -> tuple[list[Any] | None, Any, Any] | None:
-        """(the distinct values of column n if they are few, the least, the greatest); None: Python cannot hold them."""
+        """Return (the distinct values of column n if they are few, minimum, maximum); None: Python cannot hold them."""
         f, column = self._on.pairs[n]
         if not _is_python(plain_type(f)):
             return None
@@ -154,13 +154,13 @@ class SourceKeys:
                 if ends["min"] is not None:
                     low = ends["min"] if low is None else min(low, ends["min"])
                     high = ends["max"] if high is None else max(high, ends["max"])
-        except (ValueError, OverflowError):  # moments beyond those of Python
+        except (ValueError, OverflowError):  # times outside the range of Python's datetime
             return None
         return (None if values is None else list(values)), low, high
 
 
 def _is_python(type: pa.DataType) -> bool:
-    """Whether Python values of a type are exact, and ordered as SQL orders them."""
+    """Return whether Python values of a type are exact, and ordered as SQL orders them."""
     naive = pt.is_timestamp(type) and type.tz is None and type.unit != "ns"
     kinds = (pt.is_integer, pt.is_boolean, pt.is_string, pt.is_large_string, pt.is_binary, pt.is_large_binary)
     return naive or pt.is_date32(type) or any(kind(type) for kind in kinds)

@@ -1,9 +1,8 @@
-"""Which rows of a table the rows of a source match.
+"""Find the rows of a table that the rows of a source match.
 
-If ``on`` names the whole primary key, rows are found through the key segments and the database's own index, so that
-the cost depends on the source.  Otherwise the columns of ``on`` are scanned, with the source's values as a condition
-that prunes blocks and rows; the other columns are read only for rows that matched.  Planned in one read transaction,
-run after it.
+If ``on`` names the whole primary key, rows are found through the key segments and the database's own index, so the cost
+depends on the source. Otherwise the columns of ``on`` are scanned, with the source's values as a condition that prunes
+blocks and rows; the other columns are read only for rows that matched. Planned in one read transaction, run after it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 Indices = npt.NDArray[np.int64]
 
 FEW_VALUES = 500
-"""Up to so many distinct values of a column are looked for one by one; of more, only their range is."""
+"""Up to this many distinct values of a column are looked up individually; beyond that, only their range is used."""
 
 _SLICE = 65_536
 
@@ -51,7 +50,7 @@ class Found:
 
 
 class Matching:
-    """A search for the rows of a table that match a source.  ``fields``: the columns to bring along."""
+    """A search for the rows of a table that match a source."""
 
     def __init__(self, reading: Reading, lake: Lake, on: On, keys: SourceKeys) -> None:
         self._reading = reading
@@ -75,7 +74,7 @@ class Matching:
             self._plan = plan_scan(self._reading, files, predicate=self._predicate(), columns=self._all)
 
     def rows(self) -> Iterator[Found]:
-        """The rows that have partners, with the columns asked for and their row ids."""
+        """Yield the rows that have partners, with the planned columns and their row ids."""
         if not self._by_key:
             yield from self._scanned()
             return
@@ -105,7 +104,7 @@ class Matching:
                 yield from self._at_positions(block, positions[some], numbers[some])
 
     def _at_positions(self, block: BlockRecord, positions: Indices, numbers: Indices) -> Iterator[Found]:
-        """Rows at ascending positions of a block, which hold the keys of these numbers."""
+        """Yield rows at ascending positions of a block, which hold the keys of these numbers."""
         state, hidden = self._state, self._plan.hidden_rows
         ids = state.row_ids_at(block, positions, self._lake._files)
         whole = self._on.is_key(state.current)
@@ -123,7 +122,10 @@ class Matching:
             yield Found(piece, np.arange(len(ids)), numbers)
 
     def _scanned(self) -> Iterator[Found]:
-        """Blocks: the columns of ``on`` first, the others of the rows that matched.  Other rows: all at once."""
+        """Scan for matches, reading the ``on`` columns of blocks first and the others only for rows that matched.
+
+        Rows outside blocks are read with all columns at once.
+        """
         late: dict[int, BlockTask] = {}
         if any(f not in self._on.fields for f in self._fields):
             late = {t.file_id: t for t in self._plan.tasks if t.kind != "history"}
@@ -135,7 +137,7 @@ class Matching:
         yield from self._matches(now, self._all)
 
     def _completed(self, found: Found, task: BlockTask) -> Iterator[Found]:
-        """The same rows with all columns, and only those rows."""
+        """Yield the same rows with all columns."""
         ids = found.piece.batch.column(ROW_ID).to_numpy()[found.indices]
         state = self._state
         if task.kind == "block":
@@ -150,7 +152,7 @@ class Matching:
             yield _found_again(replace(found.piece, batch=batch), ids, found.numbers)
 
     def _read(self, task: BlockTask, fields: Sequence[Field]) -> Iterable[pa.RecordBatch]:
-        """The rows of a task, which are few; in one batch where their types allow it."""
+        """Read the few rows of a task, in one batch if their types allow it."""
         files, hidden = self._lake._files, self._plan.hidden_rows
         batches = list(read_task(task, files, fields, None, row_id=True, hidden=hidden))
         if len(batches) < 2 or any(f.type != plain_type(f) for f in fields):
@@ -158,7 +160,7 @@ class Matching:
         return [one_batch(pa.Table.from_batches(batches))]
 
     def _predicate(self) -> Bound | None:
-        """What a row must satisfy to have one of the source's values, as far as it can be said briefly."""
+        """Return a short necessary condition for having one of the source's values."""
         from indexlake.expr.compiler import satisfying
 
         tests: list[ColumnTest] = []
@@ -176,7 +178,7 @@ class Matching:
     # ------------------------------------------------------------ rows without one
 
     def plan_all(self, fields: Sequence[Field], condition: Bound | None) -> None:
-        """All rows that satisfy a condition on the table's own columns."""
+        """Plan to read all rows that satisfy a condition on the table's own columns."""
         self._rest_fields = tuple(dict.fromkeys((*self._on.fields, *fields)))
         named = () if condition is None else condition.columns
         extra = [f for f in self._reading.schema.fields if f.name in named]
@@ -186,24 +188,24 @@ class Matching:
         )  # fmt: skip
 
     def all_rows(self) -> Iterator[Found]:
-        """Those, with what partners they have."""
+        """Yield the rows of ``plan_all``, with their partners if they have any."""
         return self._joined(self._rest, self._rest_fields)
 
 
 def _found_again(piece: Piece, ids: Indices, numbers: Indices) -> Found:
-    """Rows that were read by their positions: ``numbers`` are those of the keys of the rows with these ids."""
+    """Match rows that were read by position: ``numbers`` are the key numbers of the rows with these ids."""
     order = np.argsort(ids, kind="stable")
     at = np.searchsorted(ids, piece.batch.column(ROW_ID).to_numpy(), sorter=order)
     return Found(piece, np.arange(piece.batch.num_rows), numbers[order[at]])
 
 
 def plain(array: pa.Array, f: Field) -> pa.Array:
-    """A column's values without dictionary or view."""
+    """Return a column's values without dictionary or view."""
     return convert(array, plain_type(f))
 
 
 def only(piece: Piece, indices: Indices) -> Piece:
-    """Some rows of a piece, by row id alone: what is needed to close them."""
+    """Return some rows of a piece by row id alone, which is enough to close them."""
     ids = piece.batch.column(ROW_ID).take(pa.array(indices))
     begins = None if piece.begins is None else take(piece.begins, pa.array(indices))
     return replace(piece, batch=pa.RecordBatch.from_arrays([ids], [ROW_ID]), begins=begins)

@@ -1,9 +1,9 @@
 """``merge``: rows of a source are matched with rows of the table, and clauses say what happens to each.
 
-A ``Merge`` is an immutable description; every clause method returns a new one.  ``execute`` runs it as one statement:
-all rows are found and computed before the write-set changes, so that an error leaves nothing behind.  Rows that a merge
-adds because nothing matched are guarded at the commit: if another commit has added a match by then, this one conflicts
-and is run again (`commit.wanted`).
+A ``Merge`` is an immutable description; every clause method returns a new one. ``execute`` runs it as one statement:
+all rows are found and computed before the write-set changes, so an error leaves nothing behind. Rows that a merge adds
+because nothing matched are guarded at the commit: if another commit has added a match by then, this one conflicts and
+is run again (`commit.wanted`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Merge:
 
     @as_statement
     def _apply(self, tx: Transaction) -> int:
-        # The source first: it may be anybody's code and take long, and a single statement should not read the past.
+        # The source first: it may run arbitrary code for a long time, and a single statement should not read an old
+        # state.
         source = self._rows.source(self._table._schema_now(), self._table._lake.storage.spill)
         with tx.reading(self._table._table_id) as reading:
             on = bind_on(self._on, reading.schema, source.schema, self._params)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class On:
     pairs: tuple[tuple[Field, str], ...]  # table column = source column
-    rest: Bound | None  # the whole condition, when it says more than that
+    rest: Bound | None  # the whole condition, if it says more than the pairs
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -36,7 +36,7 @@ class On:
         return found
 
     def covers_key(self, schema: TableSchema) -> bool:
-        """Whether rows can be found by primary key; ``pairs`` begin with the key then."""
+        """Return whether rows can be found by primary key; if so, ``pairs`` begin with the key."""
         return bool(schema.primary_key) and self.fields[: len(schema.key_fields)] == schema.key_fields
 
     def is_key(self, schema: TableSchema) -> bool:
@@ -44,7 +44,7 @@ class On:
 
 
 def bind_on(on: Any, schema: TableSchema, source: pa.Schema, params: Params) -> On:
-    """From ``"id"``, ``["a", "b"]`` or SQL text over ``t`` and ``s``."""
+    """Bind ``on`` given as ``"id"``, ``["a", "b"]``, or SQL text over ``t`` and ``s``."""
     if isinstance(on, str) and on.lower() not in schema.by_name:
         return _from_text(on, schema, source, params)
     if params:
@@ -65,7 +65,7 @@ def _from_text(text: str, schema: TableSchema, source: pa.Schema, params: Params
 
     tree = parse(text).tree
     if isinstance(tree, exp.Column) and len(tree.parts) == 1:
-        schema.field(tree.name)  # a column that is not there
+        schema.field(tree.name)  # raises if there is no such column
     scope = scope_of("matched", schema, source)
     scope.check_names(text)
     pairs: list[tuple[Field, str]] = []
@@ -120,7 +120,7 @@ def _equality(part: Any, scope: Scope, schema: TableSchema) -> tuple[Field, str]
 
 
 def _ordered(pairs: list[tuple[Field, str]], schema: TableSchema, source: pa.Schema) -> tuple[tuple[Field, str], ...]:
-    """Checked, and the columns of the primary key first where all of them are there."""
+    """Check the pairs, and put the columns of the primary key first if all of them are there."""
     for f, column in pairs:
         given = source.field(column).type
         if not f.codec.ordered:

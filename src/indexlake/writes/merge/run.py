@@ -36,7 +36,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class MergeRun:
-    """Made inside a transaction; computes everything at once.  ``edit`` is the outcome, ready to be applied."""
+    """A merge, computed when constructed inside a transaction; ``edit`` is the outcome, ready to be applied."""
 
     def __init__(
         self, tx: Transaction, table_id: int, source: Source, on: On, clauses: Sequence[Clause],
@@ -65,20 +65,20 @@ class MergeRun:
             if inserts:
                 self._insert(inserts, has_partner)
         for found in matching.all_rows() if alone else ():
-            self._act(alone, found.piece, np.flatnonzero(~self._partners(found)), None, _nobody(found.piece))
+            self._act(alone, found.piece, np.flatnonzero(~self._partners(found)), None, _no_rows(found.piece))
         self.edit.finish()
 
     # ------------------------------------------------------------ rows that match
 
     def _fields(self, clauses: Sequence[BoundClause], rest: Bound | None) -> tuple[Field, ...]:
-        """The table's columns that must be read."""
+        """Return the table's columns that must be read."""
         names = {name for clause in clauses for name in clause.scope.columns("t", clause.all_names)}
         if rest is not None:
             names.update(scope_of("matched", self._schema, self._source.schema).columns("t", rest.columns))
         return tuple(f for f in self._schema.fields if f.name in names)
 
     def _match(self, found: Found, clauses: Sequence[BoundClause], has_partner: npt.NDArray[np.bool_]) -> None:
-        taken = _nobody(found.piece)
+        taken = _no_rows(found.piece)
         for indices, rows in self._keys.pairs(found.indices, found.numbers):
             indices, rows = self._satisfying(found.piece, indices, rows)
             has_partner[rows] = True
@@ -86,7 +86,7 @@ class MergeRun:
                 self._act(clauses, found.piece, indices, rows, taken)
 
     def _satisfying(self, piece: Piece, indices: Indices, rows: Indices) -> tuple[Indices, Indices]:
-        """The pairs for which the whole condition of ``on`` is true."""
+        """Return the pairs for which the whole condition of ``on`` is true."""
         rest = self._on.rest
         if rest is None or not len(indices):
             return indices, rows
@@ -95,8 +95,8 @@ class MergeRun:
         return indices[mask], rows[mask]
 
     def _partners(self, found: Found) -> npt.NDArray[np.bool_]:
-        """Which rows of a piece have a partner."""
-        partners = _nobody(found.piece)
+        """Return which rows of a piece have a partner."""
+        partners = _no_rows(found.piece)
         if self._on.rest is None:
             partners[found.indices] = True
             return partners
@@ -112,7 +112,7 @@ class MergeRun:
         rows: Indices | None,
         taken: npt.NDArray[np.bool_],
     ) -> None:
-        """Apply to each pair the first clause whose condition is true.  ``taken``: rows that have been changed."""
+        """Apply to each pair the first clause whose condition is true. ``taken`` marks rows changed before."""
         left = np.arange(len(indices))
         for clause in clauses:
             if not len(left):
@@ -135,7 +135,7 @@ class MergeRun:
     def _versions(
         self, clause: BoundClause, piece: Piece, indices: Indices, rows: Indices | None
     ) -> Iterator[pa.RecordBatch]:
-        """The new versions of rows of a piece, some at a time."""
+        """Yield the new versions of rows of a piece, some at a time."""
         assert clause.setter is not None
         step = rows_of(self._source.row_bytes + clause.setter.constant_bytes)
         for start in range(0, len(indices), step):
@@ -144,7 +144,7 @@ class MergeRun:
             yield clause.setter.apply(batch, _old_values(batch))
 
     def _take_once(self, taken: npt.NDArray[np.bool_], indices: Indices, rows: Indices | None) -> None:
-        """No row is changed twice: which of its partners would decide what becomes of it?"""
+        """Refuse to change a row twice: it would be unclear which of its partners decides."""
         unique, first = np.unique(indices, return_index=True)
         again = taken[indices]
         if len(unique) < len(indices):
@@ -169,7 +169,7 @@ class MergeRun:
         )
 
     def _joined(self, scope: Scope, names: Any, piece: Piece, indices: Indices, rows: Indices | None) -> pa.RecordBatch:
-        """Pairs of rows with the columns asked for, as the scope names them."""
+        """Return pairs of rows with these columns, named as in the scope."""
         arrays: dict[str, Any] = {"": pa.nulls(len(indices))}  # a batch without columns would have no rows
         at = pa.array(indices)
         whole = len(indices) == piece.batch.num_rows and bool((indices == np.arange(len(indices))).all())
@@ -207,13 +207,13 @@ class MergeRun:
             self._guard(np.concatenate(added), clauses)
 
     def _guard(self, rows: Indices, clauses: Sequence[BoundClause]) -> None:
-        """What was absent must still be so at the commit.  Primary keys are looked for anyway."""
+        """Make the commit check that what was absent still is; primary keys are checked anyway."""
         numbers = self._keys.rows  # of the rows without NULL, ascending
         places = np.searchsorted(numbers, rows[np.isin(rows, numbers)])
         if not len(places):
             return
         keys = self._keys.column.take(places)
-        setters = [clause.setter for clause in clauses if clause.setter is not None]  # of those that add rows
+        setters = [clause.setter for clause in clauses if clause.setter is not None]  # of the clauses that add rows
         if (
             self._on.is_key(self._schema)
             and self._on.rest is None
@@ -224,12 +224,12 @@ class MergeRun:
             self.edit.absent.append(AbsentValues(self._on.fields, keys))
 
 
-def _nobody(piece: Piece) -> npt.NDArray[np.bool_]:
+def _no_rows(piece: Piece) -> npt.NDArray[np.bool_]:
     return np.zeros(piece.batch.num_rows, np.bool_)
 
 
 def _split(places: Indices, mask: pa.BooleanArray) -> tuple[Indices, Indices]:
-    """Those for which the mask is true, and the others."""
+    """Split places into those for which the mask is true, and the others."""
     chosen = np.asarray(mask)
     return places[chosen], places[~chosen]
 
@@ -247,7 +247,7 @@ def _at(places: Indices, indices: Indices, rows: Indices | None) -> tuple[Indice
 
 
 def _named(scope: Scope, names: Any, batch: pa.RecordBatch, rows: Indices) -> pa.RecordBatch:
-    """Rows of the source with the columns asked for, as the scope names them."""
+    """Return rows of the source with these columns, named as in the scope."""
     columns = scope.columns("s", names)
     found = batch.select(columns)
     if len(rows) < batch.num_rows:
@@ -257,7 +257,7 @@ def _named(scope: Scope, names: Any, batch: pa.RecordBatch, rows: Indices) -> pa
 
 
 def _common_condition(clauses: Sequence[BoundClause]) -> Bound | None:
-    """What a row without a partner must satisfy to be changed, in the table's own names."""
+    """Return what a row without a partner must satisfy to be changed, in the table's own names; None: unknown."""
     if len(clauses) > 1 or clauses[0].condition is None:
         return None
     scope, condition = clauses[0].scope, clauses[0].condition

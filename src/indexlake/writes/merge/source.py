@@ -1,8 +1,8 @@
-"""The rows that a merge or an upsert is given, kept so that they can be read again, in order or by number.
+"""The rows given to a merge or an upsert, kept so that they can be read again, in order or by number.
 
-Whatever the caller has is read once.  Tables in memory stay where they are; anything else is kept in a spool, which
-goes to a temporary file when it is large.  Dictionaries and views become plain columns, since every row may be asked
-for by itself.  Dicts take the types of the table's columns of the same names, as far as their values fit.
+Whatever the caller has is read once. Tables in memory stay where they are; anything else is kept in a spool, which goes
+to a temporary file if it is large. Dictionaries and views become plain columns, since any row may be requested by
+itself. Dicts take the types of the table's columns of the same names, as far as their values fit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SMALL = 1_024
 
 
 class Source:
-    """Rows by number, from 0 on.  Safe to read from several threads."""
+    """Rows by number, from 0 on. Safe to read from several threads."""
 
     def __init__(
         self, schema: pa.Schema, count: int, starts: Sequence[int], batch: Callable[[int], Any], row_bytes: int
@@ -51,13 +51,13 @@ class Source:
         return self.count
 
     def batches(self, names: Sequence[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows: the number of the first row of a batch, and the batch."""
+        """Yield all rows, as the number of a batch's first row and the batch."""
         for number, start in enumerate(self._starts.tolist()):
             batch = self._batch(number)
             yield start, batch if names is None else batch.select(list(names))
 
     def take(self, rows: npt.NDArray[np.int64], names: Sequence[str]) -> pa.RecordBatch:
-        """Some rows, in the order asked for."""
+        """Return some rows in the given order."""
         columns = list(names)
         at = np.searchsorted(self._starts, rows, "right") - 1
         numbers = np.unique(at)
@@ -71,24 +71,23 @@ class Source:
             parts.append(self._batch(number).select(columns).take(here))
             places.append(wanted)
         schema = pa.schema([self.schema.field(name) for name in columns])
-        together = pa.Table.from_batches(parts, schema).combine_chunks()
+        joined = pa.Table.from_batches(parts, schema).combine_chunks()
         back = np.empty(len(rows), np.int64)
         if places:
             back[np.concatenate(places)] = np.arange(len(rows))
-        return one_batch(together.take(pa.array(back)))
+        return one_batch(joined.take(pa.array(back)))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as a single batch."""
     columns = [column.combine_chunks() for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 class SourceBuilder:
-    """Takes batches in, one after the other, and makes a source of them."""
+    """Collects batches one after the other, and makes a source of them."""
 
     def __init__(self, schema: pa.Schema, spill: Spill, in_memory: pa.Schema | None = None) -> None:
-        """``in_memory``: the batches are parts of a table in memory, and stay there if they stay as they are."""
+        """``in_memory``: the schema of the table whose parts are given, which stay in memory if they can."""
         self._shape = _shape(schema)
         stays = in_memory is not None and in_memory.types == self._shape.types
         self._spool = Spool(sys.maxsize if stays else None, spill)
@@ -131,7 +130,7 @@ class SourceBuilder:
 
 
 def take_source(rows: Any, schema: TableSchema, spill: Spill, conform: Conform = lambda batch: batch) -> Source:
-    """Read everything once.  ``conform`` is applied to every batch, and to one without rows first."""
+    """Read all rows once. ``conform`` is applied to every batch, after an empty one that tells the schema."""
     found, stream = _stream(rows, schema)
     builder = SourceBuilder(conform(_empty(found)).schema, spill, found if isinstance(rows, pa.Table) else None)
     for batch in stream:
@@ -157,7 +156,7 @@ def _stream(rows: Any, schema: TableSchema) -> tuple[pa.Schema, Iterator[pa.Reco
     if isinstance(rows, Mapping):
         rows = [rows]
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
-        return schema.arrow, arrow_batches(rows, schema)  # refuses it
+        return schema.arrow, arrow_batches(rows, schema)  # raises an error
     items = iter(rows)
     first = next(items, None)
     if first is None:
@@ -172,14 +171,14 @@ def _stream(rows: Any, schema: TableSchema) -> tuple[pa.Schema, Iterator[pa.Reco
 
 
 def _in_types_of(schema: TableSchema, found: pa.Schema) -> TableSchema:
-    """The columns found, those that the table has in its types."""
+    """Return the columns found, with the table's types for those that the table has."""
     known = schema.by_name
     types = [known[f.name.lower()].type if f.name.lower() in known else f.type for f in found]
     return TableSchema([Field(n, f.name, type, True) for n, (f, type) in enumerate(zip(found, types, strict=True))])
 
 
 def dict_batches(rows: Iterator[Any], schema: TableSchema, size: int = _DICTS) -> Iterator[pa.RecordBatch]:
-    """Dicts as batches of up to ``size`` rows.  What those of the first batch name are the columns."""
+    """Yield dicts as batches of up to ``size`` rows; the columns are those named in the first batch."""
     shape: pa.Schema | None = None
     for chunk in row_chunks(map(as_row, rows), size, python_bytes):
         if shape is None:
@@ -210,7 +209,7 @@ def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
             try:
                 known.codec.array(values)
             except ConstraintError:
-                pass  # of another type than the column; expressions may make one of the other
+                pass  # of another type than the column; expressions may convert it
             else:
                 fields.append(pa.field(name, known.type, metadata=mark_of(known)))
                 continue
@@ -219,7 +218,7 @@ def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
 
 
 def dict_batch(rows: Sequence[Mapping[str, Any]], shape: pa.Schema) -> pa.RecordBatch:
-    """Dicts as a batch of a given shape; what a row does not name is NULL."""
+    """Return dicts as a batch of a given shape; what a row does not name is NULL."""
     return pa.RecordBatch.from_arrays([_column([row.get(f.name) for row in rows], f) for f in shape], schema=shape)
 
 
@@ -233,7 +232,7 @@ def _column(values: list[Any], f: pa.Field) -> pa.Array:
 
 
 def _shape(schema: pa.Schema) -> pa.Schema:
-    """The columns as they are kept; names that nobody could tell apart are refused."""
+    """Return the columns as they are kept; refuse names that differ only in case."""
     seen: dict[str, str] = {}
     for name in schema.names:
         if name.lower() in seen:

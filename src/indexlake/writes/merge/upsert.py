@@ -1,7 +1,7 @@
 """``upsert``: rows replace those with the same primary key, or are added.
 
-Only the given columns change; a new row takes defaults for the others.  One or a few dicts are handled like a point
-change: each row is found by its key and encoded in Python.  Anything else is a merge on the primary key, in bounded
+Only the given columns change; a new row takes defaults for the others. One or a few dicts are handled like a point
+change: each row is found by its key and encoded in Python. Anything else is a merge on the primary key, in bounded
 memory; if all columns are given, old rows are not read at all.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 FEW = 64
-"""Up to so many dicts are looked up one by one."""
+"""Up to this many dicts are looked up one by one."""
 
 _DICTS = 10_000
 _CLAUSES = (Clause("matched", "update"), Clause("not matched", "insert"))
@@ -53,12 +53,12 @@ class Upsert:
         self._sources: list[Source] | None = None
 
     def __call__(self, tx: Transaction) -> int:
-        """Fill the write-set.  How many rows are changed."""
+        """Fill the write-set, and return how many rows are changed."""
         if self._few is not None and tx.own_writes(self._table_id) is None:
             done = _upsert_few(tx, self._table_id, self._few)
             if done is not None:
                 return done
-        if self._sources is None:  # first: it may be anybody's code and take long
+        if self._sources is None:  # first, because the rows may come from arbitrary code that runs long
             schema = self._table._schema_now()
             _check_has_key(schema, self._table.name)
             self._sources = _take_sources(self._rows, schema, self._table._lake.storage.spill)
@@ -86,7 +86,7 @@ def _few_dicts(rows: Any) -> list[Mapping[str, Any]] | None:
 
 
 def _take_sources(rows: Any, schema: TableSchema, spill: Spill) -> list[Source]:
-    """Read the rows once.  One source for each set of columns that the rows name: dicts need not all name the same."""
+    """Read the rows once, into one source for each set of columns, since dicts need not all name the same."""
     rows = [rows] if isinstance(rows, Mapping) else rows
     if isinstance(rows, Iterator) or (isinstance(rows, list | tuple) and rows and isinstance(rows[0], Mapping)):
         items = iter(rows)
@@ -100,10 +100,10 @@ def _take_sources(rows: Any, schema: TableSchema, spill: Spill) -> list[Source]:
 def _take_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[Source]:
     builders: dict[frozenset[str], tuple[pa.Schema, SourceBuilder]] = {}
     for chunk in row_chunks(map(as_row, rows), _DICTS, python_bytes):
-        alike: dict[frozenset[str], list[Mapping[str, Any]]] = {}
+        by_columns: dict[frozenset[str], list[Mapping[str, Any]]] = {}
         for row in chunk:
-            alike.setdefault(frozenset(row), []).append(row)
-        for names, some in alike.items():
+            by_columns.setdefault(frozenset(row), []).append(row)
+        for names, some in by_columns.items():
             if names not in builders:
                 shape = pa.schema([schema.field(name).arrow().with_name(name).with_nullable(True) for name in names])
                 builders[names] = shape, SourceBuilder(_conform(dict_batch([], shape), schema).schema, spill)
@@ -113,7 +113,7 @@ def _take_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[
 
 
 def _conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The columns under the table's names and in its types; what the table does not have is refused."""
+    """Return the columns with the table's names and types; refuse columns that the table does not have."""
     given: dict[str, pa.Array] = {}
     for array, name in zip(batch.columns, batch.schema.names, strict=True):
         f = schema.field(name)
@@ -144,14 +144,14 @@ def _check_key_given(names: Set[str], schema: TableSchema) -> None:
 
 
 def _check_distinct(state: TableState, keys: list[SourceKeys]) -> None:
-    """No key twice: which of the rows should win?"""
+    """Refuse repeated keys, since it would be unclear which of the rows wins."""
     column = KeyColumn.concat([found.column for found in keys]) if len(keys) > 1 else keys[0].column
     again = column.first_duplicate() if len(keys) > 1 or len(keys[0].set) < len(column) else None
     if again is not None:
-        raise _twice(state, decode_key(state.current.key_codecs, column[again]))
+        raise _repeated_key(state, decode_key(state.current.key_codecs, column[again]))
 
 
-def _twice(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
+def _repeated_key(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
     schema = state.current
     values = tuple(codec.show_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
@@ -167,7 +167,7 @@ def _twice(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
 
 
 def _upsert_few(tx: Transaction, table_id: int, rows: list[Mapping[str, Any]]) -> int | None:
-    """None: the general path has to do it."""
+    """Upsert a few rows by key; return None if the general path has to do it."""
     files = tx._lake._files
     with tx.reading(table_id) as reading:
         state = reading.state
@@ -181,7 +181,7 @@ def _upsert_few(tx: Transaction, table_id: int, rows: list[Mapping[str, Any]]) -
     seen: set[Key] = set()
     for number, key in zip(wanted, keys, strict=True):
         if number in seen:
-            raise _twice(state, key)
+            raise _repeated_key(state, key)
         seen.add(number)
     edit = Edit(tx, state)
     new: dict[Key, Values] = {}
@@ -200,7 +200,7 @@ def _upsert_few(tx: Transaction, table_id: int, rows: list[Mapping[str, Any]]) -
 
 
 def _encoded(tx: Transaction, state: TableState, row: Mapping[str, Any]) -> Mapping[int, SqlValue] | Values:
-    """The encoded values that a dict gives, by the place of their column."""
+    """Return the encoded values that a dict gives, by the place of their column."""
     schema = state.current
     if len(row) == len(schema):
         return tx._lake._encoder(state).encode(row)
@@ -221,7 +221,7 @@ def _encoded(tx: Transaction, state: TableState, row: Mapping[str, Any]) -> Mapp
 
 
 def _version(schema: TableSchema, given: Mapping[int, SqlValue] | Values, row: LiveRow | None) -> Values:
-    """The whole new row: what is given, and for the rest what the row has, or the defaults."""
+    """Return the whole new row: the given values, and for the rest the row's old values or the defaults."""
     if isinstance(given, tuple):
         return completed_row(given, schema)
     if row is None:
