@@ -26,7 +26,8 @@ from indexlake.schema.rules import Check
 from indexlake.schema.widening import check_widening, limits
 from indexlake.sources.rules import default_encoded
 from indexlake.types import SqlValue, check_supported, codec_for
-from indexlake.types.hugeint import HELD_AS, KEY
+from indexlake.types.hugeint import HELD_AS
+from indexlake.types.marks import KEY, cast_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,11 @@ class Definition:
             return self.column(path), (), (path,)
         names = parse(path)
         column = self.column(names[0])
+        if (type := cast_type(column.field)) is not None:
+            raise SchemaError(
+                f"Column {column.field.name!r} has the SQL type {type}; its fields cannot be altered. Add a column.",
+                column=column.field.name,
+            )
         return column, find(column.field.type, names[1:], column.field.name), names
 
     def with_column(self, old: Column, new: Column | None) -> Definition:

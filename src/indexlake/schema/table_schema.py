@@ -21,7 +21,7 @@ from indexlake.schema.field_steps import Step
 from indexlake.schema.lineage import HeldColumns, line
 from indexlake.schema.rules import Check, Template
 from indexlake.types import Codec, SqlValue, codec_for
-from indexlake.types.enums import enum_of
+from indexlake.types.marks import cast_type
 from indexlake.types.uuids import is_uuid
 
 ROW_ID = "_indexlake_row_id"
@@ -157,8 +157,8 @@ class TableSchema:
 
     @cached_property
     def sql_arrow(self) -> pa.Schema:
-        """The columns that our own SQL conditions may name: not ENUM columns, whose order is not that of text."""
-        return pa.schema([f for f in self.arrow_with_row_id if enum_of(f) is None])
+        """The columns that our own SQL conditions may name: not those that have another type in SQL."""
+        return pa.schema([f for f in self.arrow_with_row_id if cast_type(f) is None])
 
     @cached_property
     def file(self) -> pa.Schema:

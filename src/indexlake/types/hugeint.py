@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.types.marks import mark
+
 HELD_AS = pa.decimal128(38, 0)
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
 """The types in which DuckDB takes and returns them: 16-byte integers, with the same bytes as the decimal."""
-KEY = b"indexlake:sql_type"
-"""The metadata key for a column's SQL type, if it is not the one that follows from the Arrow type."""
-MARK = {KEY: b"HUGEINT"}
+MARK = mark("HUGEINT")
 
 
 def is_hugeint(field: Any) -> bool:
@@ -24,12 +24,6 @@ def is_hugeint(field: Any) -> bool:
     if field.type != HELD_AS or not field.metadata:
         return False
     return all(field.metadata.get(key) == value for key, value in MARK.items())
-
-
-def mark_of(field: Any) -> dict[bytes, bytes] | None:
-    """Return the metadata for another field with the same values."""
-    found = (field.metadata or {}).get(KEY)
-    return None if found is None else {KEY: found}
 
 
 def hugeints(schema: pa.Schema) -> tuple[str, ...]:

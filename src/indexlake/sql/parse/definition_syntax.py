@@ -13,7 +13,7 @@ from indexlake.sql.parse.token_reader import TokenReader
 _NUMBERING = ("autoincrement", "auto_increment", "identity", "generated")
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
                  "constraint", "using", "comment", *_NUMBERING)  # fmt: skip
-_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint")
+_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint", "collate")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
@@ -188,6 +188,7 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
     nullable, is_key = True, False
     default: Fragment | None = None
     generated: Fragment | None = None
+    collation: Fragment | None = None
     constraints: list[st.Constraint] = []
     while r.here is not None and not r.sees_symbol(",") and not r.sees_symbol(")"):
         own = r.name("a constraint name") if r.take("constraint") else None
@@ -203,12 +204,23 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
             generated = r.parenthesised()
             if not r.take("stored"):
                 r.take("virtual")
+        elif r.take("collate"):
+            collation = _collation(r)
         elif r.sees("check") or r.sees("unique"):
             constraints.append(_constraint(r, own, name))
         else:
             _refuse_constraint(r)
-    column = st.ColumnDefinition(name, type_text, nullable and not is_key, default, place, generated)
+    column = st.ColumnDefinition(name, type_text, nullable and not is_key, default, place, generated, collation)
     return column, is_key, constraints
+
+
+def _collation(r: TokenReader) -> Fragment:
+    """``nocase.noaccent``"""
+    first = r.place
+    r.name("a collation")
+    while r.take_symbol("."):
+        r.name("a collation")
+    return Fragment(r.source, r.tokens[first : r.place], r.question_marks)
 
 
 def _type(r: TokenReader) -> Fragment:
@@ -218,7 +230,6 @@ def _type(r: TokenReader) -> Fragment:
 _RATHER = (
     (("references", "foreign"), "Check what it refers to when you write."),
     (_NUMBERING, "Numbers come from a sequence: DEFAULT nextval('s')."),
-    (("collate",), "Use COLLATE in the query."),
     (("comment",), "Write comments with COMMENT ON."),
 )
 

@@ -186,18 +186,22 @@ def _pivot(r: TokenReader) -> Fragment:
     return composed(["select * from (", inner, ") ", r.rest()], r.source, prefix)
 
 
-def _explain(r: TokenReader) -> st.Explain:
+def _explain(r: TokenReader) -> st.Explain | st.ExplainOther:
     r.expect("explain")
-    analyze = r.take("analyze")
+    analyze, format = r.take("analyze"), None
     if r.sees_symbol("(") and r.tokens[r.place + 1].is_word("analyze", "format"):
         options = r.parenthesised()
         analyze = analyze or options.has_word("analyze")
         if options.has_word("format") and not options.has_word("text", "default"):
-            r.fail("EXPLAIN gives text: leave the format out.", options.tokens[0])
-    inner = _statement(TokenReader(r.source, r.tokens[r.place :], r.question_marks)) if not r.at_end else None
-    if not isinstance(inner, st.Query):
-        r.fail("EXPLAIN shows the plan of a query; for a change, explain the select that finds its rows.")
-    return st.Explain(inner, analyze)
+            format = options.tokens[-1].value
+    if r.at_end:
+        r.fail("Expected a statement here.")
+    inner = _statement(TokenReader(r.source, r.tokens[r.place :], r.question_marks))
+    if isinstance(inner, st.Query):
+        return st.Explain(inner, analyze, format)
+    if analyze:
+        r.fail("EXPLAIN ANALYZE would run the change: use EXPLAIN, or explain the select that finds its rows.")
+    return st.ExplainOther(r.rest())
 
 
 def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery | st.Query:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import composed
+from indexlake.sql.parse.fragment import composed, edited
 from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.tokens import text_literal
 
 _INSTEAD = {
     "attach": "SQL runs on a single lake: open another one with il.connect, and join their results in Python.",
@@ -98,8 +99,16 @@ def set_setting(r: TokenReader) -> st.Setting | st.Variable:
         name = r.name("the name of a variable")
         if not r.take_symbol("=") and not r.take("to"):
             r.fail("Expected = here.")
+        if r.sees("select") or r.sees("with") or r.sees("from") or r.sees("values"):
+            r.fail("Put the query in parentheses: set variable v = (select …).")
         value = r.rest("a value")
-        return st.Variable(name.lower(), st.Query(composed(["select (", value, ") as value"], r.source)))
+        word = value.tokens[0]
+        is_bare = len(value.tokens) == 1 and word.kind in ("word", "name") and not word.is_word(*_VALUES)
+        if is_bare:  # a text, as in DuckDB
+            text = text_literal(word.value if word.kind == "name" else word.text)
+            value = edited(value, [(value.start, value.end, text)])
+        one = composed(["select (select (", value, ")) as value"], r.source)  # several values are an error
+        return st.Variable(name.lower(), st.Query(one))
     if r.sees("transaction"):
         r.fail("SET TRANSACTION is not supported: every transaction reads one snapshot, and the first to commit wins.")
     for scope in ("session", "global", "local"):
@@ -154,16 +163,19 @@ def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
     if first is None or first.kind != "word":
         r.fail("Expected the name of a pragma here.")
     after = r.tokens[r.place + 1] if r.place + 1 < len(r.tokens) else None
-    if after is not None and after.is_symbol("="):
-        return _assigned(r)
     name = first.value
+    if after is not None and after.is_symbol("="):
+        if name not in _FUNCTIONS:
+            return _assigned(r)
+        r.place += 2
+        return st.Query(composed([f"from pragma_{name}(", r.rest("a value"), ")"], r.source))
     if name in _CHECKS and after is None:
         return nothing(r)
     if name in _SHOWN and after is None:
         return st.Query(composed([f"from (show {_SHOWN[name]}) as ", r.rest()], r.source))
     if name == "database_list" and after is None:
         return st.Query(composed(["from pragma_", r.rest()], r.source))
-    if name in ("enable_profiling", "disable_profiling", "enable_profile"):
+    if name in ("enable_profiling", "enable_profile"):
         r.fail("Queries are not profiled in general: EXPLAIN ANALYZE profiles a single one.")
     if name not in _FUNCTIONS:
         r.fail(
@@ -185,6 +197,10 @@ def nothing(r: TokenReader) -> st.Nothing:
     return st.Nothing()
 
 
+_VALUES = (
+    "null", "true", "false", "default", "current_date", "current_time", "current_timestamp", "localtime",
+    "localtimestamp", "current_user", "session_user", "user",
+)  # fmt: skip
 _FUNCTIONS = ("table_info", "version", "database_size", "show", "collations", "platform", "user_agent")
 _SHOWN = {"show_tables": "tables", "show_tables_expanded": "all tables", "show_databases": "databases"}
 _BUILT_IN = ("parquet", "json", "icu", "core_functions")
@@ -193,6 +209,7 @@ _CHECKS = frozenset({
     "enable_verification", "disable_verification", "verify_parallelism", "disable_verify_parallelism",
     "verify_external", "disable_verify_external", "verify_serializer", "verify_fetch_row", "disable_verify_fetch_row",
     "enable_progress_bar", "disable_progress_bar", "enable_object_cache", "disable_object_cache",
-    "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint",
+    "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint", "disable_profiling",
+    "disable_profile",
 })  # fmt: skip
 """Settings for the engine's self-checks, its planner and its own database file: accepted without effect."""

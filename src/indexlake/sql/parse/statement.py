@@ -24,6 +24,14 @@ class Query:
 class Explain:
     query: Query
     analyze: bool
+    format: str | None = None  # of DuckDB's plan alone
+
+
+@dataclass(frozen=True, eq=False)
+class ExplainOther:
+    """DuckDB's plan for a statement that is not a query."""
+
+    text: Fragment
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +178,7 @@ class ColumnDefinition:
     default: Fragment | None
     place: int
     generated: Fragment | None = None
+    collation: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -449,7 +458,9 @@ Definition = (
     | CreateIndex
     | DropIndex
 )
-Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes | CopyTo
+Reading = (
+    Query | Explain | ExplainOther | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes | CopyTo
+)
 Around = Prepare | Deallocate | Setting | Variable | Nothing
 Meant = Write | Definition | Reading | Control
 Statement = Meant | Around | Execute

@@ -15,7 +15,7 @@ from indexlake.schema import TableSchema
 from indexlake.sql.plan.calls import is_call, is_row_by_row
 from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.table_references import Pushed
-from indexlake.types.enums import enum_of
+from indexlake.types.marks import cast_type, is_shown_as_held
 
 _CLAUSES = {"expressions", "from_", "from", "where", "order", "limit", "offset"}
 MOST_SORTED = 100_000
@@ -48,7 +48,7 @@ def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> Pla
     tree = query.tree
     if not isinstance(tree, exp.Select) or len(query.references) != 1 or not pushed.all_of_where:
         return None
-    if any(value for key, value in tree.args.items() if key not in _CLAUSES):
+    if not tree.expressions or any(value for key, value in tree.args.items() if key not in _CLAUSES):
         return None
     reference = query.references[0]
     first = tree.args.get("from_") or tree.args.get("from")
@@ -112,6 +112,8 @@ def _columns(tree: Any, schema: TableSchema, alias: str) -> tuple[tuple[str, str
         if name is None:
             return None
         found.append((name, item.alias if isinstance(item, exp.Alias) else name))
+    if not all(is_shown_as_held(schema.field(name)) for name, _ in found):
+        return None
     names = [name.lower() for _, name in found]
     return tuple(found) if len(set(names)) == len(names) else None
 
@@ -139,7 +141,7 @@ def _order(
             return None
         if not item.this.table and name.lower() in result_names:
             return None  # a result column takes precedence over a table column of the same name
-        if not schema.field(name).codec.ordered or enum_of(schema.field(name)) is not None:
+        if not schema.field(name).codec.ordered or cast_type(schema.field(name)) is not None:
             return None
         found.append((name, "desc" if item.args.get("desc") else "asc"))
     return tuple(found)

@@ -13,9 +13,9 @@ from indexlake.expr.expression import Expression
 from indexlake.expr.sqltype import quoted
 from indexlake.expr.templates import calls
 from indexlake.pipeline.retype import change_type
-from indexlake.sql.run.type_names import enum_checks, is_enum_check
+from indexlake.sql.run.type_checks import is_type_check, type_checks
 from indexlake.types.enums import enum_of
-from indexlake.types.hugeint import mark_of
+from indexlake.types.marks import cast_type, mark_of
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -38,7 +38,7 @@ def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], o
             with suppress(IndexLakeError):  # someone else has dropped it
                 table.drop_column(field.name)
             raise
-    for name, condition in enum_checks([field]):
+    for name, condition in type_checks([field]):
         table.add_check(condition, name)
 
 
@@ -57,8 +57,15 @@ def alter_type(table: Table, column: str, field: pa.Field, text: str | None, typ
     """Change a type; ``text`` computes the values, if not the column itself, and ``type`` is the SQL name."""
     schema = table._schema_now()
     f = schema.by_name.get(column.lower())
-    if text is None and f is not None and f.type == field.type and _mark(f) == _mark(field):
+    if text is None and f is not None and f.type == field.type and mark_of(f) == mark_of(field):
         return
+    for changed in (field, f):
+        if changed is not None and cast_type(changed) is not None and enum_of(changed) is None:
+            raise SchemaError(
+                f"The type of column {column!r} cannot change to or from {cast_type(changed)}. Add a column of the new "
+                "type, fill it with UPDATE, and drop the old one.",
+                column=column,
+            )
     if text is None:
         try:
             _widen(table, column, field)
@@ -72,10 +79,6 @@ def alter_type(table: Table, column: str, field: pa.Field, text: str | None, typ
     change_type(table, field.with_name(f.name), f"cast({value} as {type})", default)
 
 
-def _mark(field: Any) -> tuple[str | None, dict[bytes, bytes]]:
-    return enum_of(field), mark_of(field) or {}
-
-
 def _widen(table: Table, column: str, field: pa.Field) -> None:
     """Widen; an ENUM checks that all values belong to it, and one that becomes text loses its check."""
     schema = table._schema_now()
@@ -84,10 +87,10 @@ def _widen(table: Table, column: str, field: pa.Field) -> None:
     if f is not None and enum_of(field) is not None and enum_of(field) != old and f.type == field.type:
         if old is not None:
             _widen(table, column, pa.field(column, field.type))
-        for name, condition in enum_checks([field.with_name(f.name)]):
+        for name, condition in type_checks([field.with_name(f.name)]):
             table.add_check(condition, name)
     with table.alter() as a:
         for check in schema.checks if old is not None and enum_of(field) is None else ():
-            if is_enum_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
+            if is_type_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
                 a.drop_check(check.name)
         a.widen_column(column, field.type, metadata=field.metadata)

@@ -19,12 +19,12 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.tokens import Source as Text
 from indexlake.sql.parse.tokens import quoted, tokenize
 from indexlake.sql.plan.qualifiers import requalified
+from indexlake.sql.run.held_forms import in_sql
 from indexlake.sql.run.inserted_rows import InsertedRows
 from indexlake.sql.run.merge_by_query import merge_by_query
 from indexlake.sql.run.merge_sides import Sides, assigned_default, assigned_field
 from indexlake.sql.run.writing import Writing
-from indexlake.types.enums import enum_of
-from indexlake.types.hugeint import mark_of
+from indexlake.types.marks import cast_type, mark_of
 from indexlake.writes.merge.clauses import bind_clause
 from indexlake.writes.merge.conflicts import Fields, firsts, insert_absent, unique_keys
 from indexlake.writes.merge.source import Source, take_source
@@ -86,8 +86,8 @@ def _own_merge(
     for fragment in written:
         if fragment.has_word("default") and not fragment.is_default:
             fragment.source.fail("DEFAULT must be the whole value.", fragment.start)
-    if any(enum_of(f) is not None for f in schema.fields):
-        return None  # DuckDB compares enums in their own order
+    if not writing.engine.computes_as_usual or any(cast_type(f) is not None for f in schema.fields):
+        return None  # DuckDB compares these columns in its own way
     merge = own.merge(given, on=key)
     names = {"excluded": "s"} | writing.named(statement, "t")
     sides = Sides(names, {f.name.lower(): "t" for f in schema.fields}, writing.parameters)
@@ -144,8 +144,8 @@ def _merged_by_query(
     merge = st.Merge(
         statement.table, statement.alias, first, True, "excluded", None, None, part(on, first), (), clauses, None
     )
-    enums = {f.name: type for f in schema.fields if f.name in given.column_names and (type := enum_of(f)) is not None}
-    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), enums)
+    forms = {f.name: form for f in schema.fields if f.name in given.column_names and (form := in_sql(f)) is not None}
+    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), forms)
 
 
 def _set_to_default(schema: TableSchema, conflict: st.Conflict) -> list[Field]:

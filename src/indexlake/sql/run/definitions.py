@@ -27,7 +27,7 @@ from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.definitions_in_duckdb import default_text, key_name, unique_name
-from indexlake.sql.run.duckdb_types import check_held
+from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import create_index, drop_index
@@ -36,7 +36,8 @@ from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.row_writes import RowWrites
 from indexlake.sql.run.rule_texts import generated_texts, rule_text
-from indexlake.sql.run.type_names import declared_field, enum_checks, sql_names, stored_field
+from indexlake.sql.run.type_checks import type_checks
+from indexlake.sql.run.type_names import casts_to, column_field, declared_field, sql_names, stored_field
 from indexlake.sql.run.view_definitions import create_view, drop_view, rename_view
 from indexlake.types.outside import python_value
 
@@ -129,7 +130,7 @@ class Definitions:
         table = self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
             exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
-            generated=generated, checks=[*self._checks(statement), *enum_checks(fields)],
+            generated=generated, checks=[*self._checks(statement), *type_checks(fields)],
         )  # fmt: skip
         try:
             for constraint in statement.constraints:
@@ -142,7 +143,7 @@ class Definitions:
 
     def _declared(self, statement: st.CreateTable, generated: Mapping[str, str]) -> list[pa.Field]:
         """Return the columns; a generated column without a type has that of its expression."""
-        found = [c.type and declared_field(self._engine, c.type, c.name) for c in statement.columns]
+        found = [c.type and column_field(self._engine, c) for c in statement.columns]
         typed = [(c.name, f) for c, f in zip(statement.columns, found, strict=True) if f is not None]
         types = sql_names(self._engine, [f for _, f in typed])
         nulls = ", ".join(
@@ -155,7 +156,8 @@ class Definitions:
                 with translating(column.generated.source, column.generated.spliced()):
                     (type,) = self._engine.types(text)
                     check_held(type, column.name, declared=True)
-                    found[n] = stored_field(column.name, self._engine.table(text).schema.field(0).type, type)
+                    shown = self._engine.table(f"select {held_form(type, 'c')} from ({text})").schema.field(0)
+                    found[n] = stored_field(column.name, shown.type, type)
         return found
 
     def _checks(self, statement: st.CreateTable) -> list[tuple[str | None, str]]:
@@ -210,7 +212,7 @@ class Definitions:
         made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
         table = self._lake.create_table(
             made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
-            checks=enum_checks(fields),
+            checks=type_checks(fields),
         )  # fmt: skip
         if not statement.with_data:
             return _done("create table")
@@ -234,8 +236,8 @@ class Definitions:
             return expr(written.text)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
-        (name,) = sql_names(self._engine, [field])
-        spliced = written.spliced(prefix="select cast((", suffix=f") as {name}) as c")
+        ((before, after),) = casts_to(self._engine, [field])
+        spliced = written.spliced(prefix=f"select {before}", suffix=f"{after} as c")
         try:
             with translating(written.source, spliced):
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
@@ -280,7 +282,7 @@ class Definitions:
             if action.if_not_exists and table.alter().has_column(column.name):
                 return _done("alter table")
             assert column.type is not None
-            field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
+            field = column_field(self._engine, column)
             default = None if column.default is None else self._default(column.name, column.default, field)
             fill = f"update {_quoted(name)} set {quoted(column.name)} = default where {quoted(column.name)} is null"
             add_column(table, field, default, lambda: self._change(fill), nullable=column.nullable)

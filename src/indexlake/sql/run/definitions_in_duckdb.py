@@ -5,8 +5,8 @@ Tables have their columns, types, defaults, keys and indexes there, but no rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,17 @@ from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
-from indexlake.sql.run.type_names import is_enum_check, sql_names
+from indexlake.sql.run.type_checks import is_type_check
+from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
 from indexlake.types.convert import shown_type
+from indexlake.types.marks import collation_of
 
 if TYPE_CHECKING:
     from indexlake.indexes.index import Index
     from indexlake.schema import Field, TableSchema
     from indexlake.sql.parse.fragment import Fragment
+    from indexlake.sql.parse.parameters import Parameters
 
 
 _ASKED = 1_000_000
@@ -38,19 +41,33 @@ _ASKED = 1_000_000
 
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
     """Return the rows for each mention, by the mention's name in the query."""
-    import duckdb
-
     found: dict[str, pa.Table] = {}
-    with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
-        confine(database, engine.exchange)
-        last = _define(database, engine, view)
-        database.execute(f"use {quoted(view.namespace)}")
+    with _defined(engine, view) as (database, last):
         for number, mention in enumerate(mentions):
             with translating(fragment.source, fragment.spliced()):
                 rows = _with_last(database.execute(f"select * from {mention.text}").to_arrow_table(), last)
             arrays = [restored(c, shown_type(c.type), n) for n, c in zip(rows.column_names, rows.columns, strict=True)]
             found[mention.name(number)] = pa.table(arrays, rows.column_names)
     return found
+
+
+def explained(engine: Engine, view: Viewpoint, text: Fragment, parameters: Parameters) -> str:
+    """Return DuckDB's plan for a statement, as if the tables were its own; they are empty here."""
+    spliced = text.spliced(prefix="explain ")
+    with _defined(engine, view) as (database, _), translating(text.source, spliced):
+        return "\n".join(row[-1] for row in database.execute(spliced.text, parameters.of(text.parameters)).fetchall())
+
+
+@contextmanager
+def _defined(engine: Engine, view: Viewpoint) -> Iterator[tuple[Any, dict[tuple[str, str], int]]]:
+    """Yield a database with the lake's definitions, and the last numbers of sequences."""
+    import duckdb
+
+    with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
+        confine(database, engine.exchange)
+        last = _define(database, engine, view)
+        database.execute(f"use {quoted(view.namespace)}")
+        yield database, last
 
 
 def _with_last(rows: pa.Table, last: Mapping[tuple[str, str], int]) -> pa.Table:
@@ -95,7 +112,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, s
             if (word := constraint_of(index, table.name, schema)) is not None:
                 columns.append(f"{word} ({_listed(index.fields(schema))})")
         checks = [
-            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_enum_check(check, schema)
+            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:
@@ -178,7 +195,8 @@ def _define_views(database: Any, views: dict[str, Any]) -> None:
 
 
 def _column(f: Field, type: str, schema: TableSchema) -> str:
-    text = f"{quoted(f.name)} {type}"
+    collation = collation_of(f)
+    text = f"{quoted(f.name)} {type}" + (f" collate {collation}" if collation is not None else "")
     if f.generated is not None:
         return f"{text} generated always as ({written(f.generated, schema)})"
     if (default := default_text(f)) is not None:

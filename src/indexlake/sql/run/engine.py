@@ -1,7 +1,8 @@
 """DuckDB inside a lake: one in-memory database, one cursor per running query.
 
 No extension is installed or loaded, no Python variable is taken for a table, and the only files it can reach are those
-in the lake's exchange folders.  Times are in UTC.  Data that does not fit into memory goes to the lake's spill folder.
+in the lake's exchange folders.  Times are in UTC unless a text sets another zone.  Data that does not fit into memory
+goes to the lake's spill folder.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,6 +44,13 @@ _SETTINGS = {
     "python_enable_replacements": "false",
     "arrow_lossless_conversion": "true",
 }
+ORDERINGS = frozenset({"default_null_order", "default_order"})
+MEANINGS = frozenset({
+    "timezone", "calendar", "integer_division", "ieee_floating_point_ops", "default_collation",
+    "old_implicit_casting", "scalar_subquery_error_on_multiple_rows", "order_by_non_integer_literal",
+    "disable_timestamptz_casts", "binary_as_string",
+})  # fmt: skip
+"""Settings that change what expressions mean; those above change the order of rows."""
 _READS_TWICE = "window_self_join"
 """The optimizer that would read a table twice for one mention of it: our streams can only be read once."""
 
@@ -72,8 +80,9 @@ class Engine:
         self._database = duckdb.connect(":memory:", config=config)
         self.prepared: dict[str, Prepare] = {}  # by name, in lower case
         self._local: dict[str, str] = {}  # settings and variables of each cursor
-        self._initial: dict[str, str] = {"threads": str(threads)}
-        self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
+        self._initial: dict[str, str] = {"threads": str(threads), "timezone": "'UTC'"}
+        self.changed: frozenset[str] = frozenset()  # settings of these two kinds that have been set
+        self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'; set global TimeZone = 'UTC'")
         register(self._database)
         register_sequences(self._database, sequences)
         limit = _memory_bytes()
@@ -114,13 +123,26 @@ class Engine:
                 return self._idle.pop()
             cursor = self._database.cursor()
             local = "".join(f"set {name} = {value};" for name, value in self._local.items())
-        cursor.execute(f"{local}set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
+        cursor.execute(f"{local}set errors_as_json = true; set enable_progress_bar = false")
         return cursor
 
-    def set(self, name: str, value: str | None) -> None:
-        """Change a setting for every query that begins from now on; None resets it."""
+    @property
+    def computes_as_usual(self) -> bool:
+        """Whether expressions have their usual meaning, so that we may evaluate them ourselves."""
+        return not self.changed - ORDERINGS
+
+    def set(self, name: str, value: str | None, *, applied: bool = True) -> None:
+        """Change a setting for every query that begins from now on; None resets it.
+
+        If not ``applied``, only check that DuckDB accepts it.
+        """
         import duckdb
 
+        if not applied:
+            with duckdb.connect(":memory:") as other:
+                other.execute(f"reset {name}" if value is None else f"set {name} = {value}")
+            return
+        changed = self.changed - {name} if value is None else self.changed | ({name} & (ORDERINGS | MEANINGS))
         value = self._initial.get(name) if value is None else value
         if name == "disabled_optimizers":
             given = "" if value is None else value.strip("'")
@@ -137,6 +159,7 @@ class Engine:
                     self._database.cursor().execute(f"set {name} = {value}").close()
                     self._local[name] = value
             idle, self._idle = self._idle, []
+            self.changed = changed
         for cursor in idle:
             cursor.close()
 
@@ -164,15 +187,15 @@ class Engine:
         sql: str,
         parameters: Mapping[str, Any],
         row_bytes: int,
-        check: Callable[[Any, str], None] = check_shown,
+        check: Callable[[Sequence[tuple[str, Any]]], None] = check_shown,
         *,
         places: Mapping[Place, str] | None = None,
     ) -> Running:
         """Start a query over these Arrow streams and tables; its rows are read as they are computed.
 
         ``places``: for some places, the query over the streams and tables whose rows are found there.  ``row_bytes``:
-        the approximate size of a row; fewer large rows are read at a time.  ``check`` refuses columns by type and name
-        before any row is computed.
+        the approximate size of a row; fewer large rows are read at a time.  ``check`` refuses columns by their names
+        and types before any row is read.
         """
         rows = min(BATCH_ROWS, rows_of(row_bytes))
         cursor = self.take()
@@ -220,6 +243,14 @@ class Engine:
         named = zip(found.column_names, found.columns, strict=True)
         columns = [restored(column, shown_type(column.type), name) for name, column in named]
         return pa.table(columns, found.column_names)
+
+    def as_sql_has_it(self, rows: pa.Table, casts: str) -> pa.Table:
+        """Return the rows in DuckDB's own Arrow types, with some columns cast: ``cast(a as bit) as a, …``"""
+        with self.cursor() as cursor:
+            cursor.register("__il_rows", rows)
+            found: pa.Table = cursor.execute(f"select * replace ({casts}) from __il_rows").to_arrow_table()
+            cursor.unregister("__il_rows")
+        return found
 
     def types(self, sql: str) -> list[Any]:
         """Return DuckDB's types of the columns of a query that concerns none of our tables."""
@@ -314,12 +345,13 @@ def confine(database: Any, exchange: Exchange) -> None:
     database.execute(f"set allowed_directories = [{folders}]; set enable_external_access = false")
 
 
-def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:
+def _executed(
+    cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Sequence[tuple[str, Any]]], None]
+) -> list[Any]:
     """Run a query and return DuckDB's types of its columns, after checking them."""
-    columns = cursor.execute(sql, dict(parameters) or None).description
-    for name, type, *_ in columns:
-        check(type, name)
-    return [type for _, type, *_ in columns]
+    columns = [(name, type) for name, type, *_ in cursor.execute(sql, dict(parameters) or None).description]
+    check(columns)
+    return [type for _, type in columns]
 
 
 def _memory_bytes() -> int | None:

@@ -26,7 +26,9 @@ from indexlake.sql.plan.query import DEFAULTS
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.planning import plan_query
-from indexlake.sql.run.type_names import sql_names
+from indexlake.sql.run.type_names import casts_to
+from indexlake.types.enums import enum_of
+from indexlake.types.marks import cast_type, collation_of
 from indexlake.types.uuids import is_uuid
 
 _WHOLE = re.compile(r"\d+")
@@ -72,7 +74,7 @@ class InsertedRows:
         """Return rows of literals and parameters in their columns' own types, or None if the engine has to cast."""
         if self._statement.query is None:
             return [{}]
-        if self._cells is None or self._statement.by_name:
+        if self._cells is None or self._statement.by_name or any(map(takes_a_cast, self._fields)):
             return None
         rows = []
         for cells in self._cells:
@@ -130,33 +132,35 @@ class InsertedRows:
             fields = self._schema.project(given)
         else:
             self._check_count(len(given))
-        types = sql_names(self._engine, fields)
-        casts = ", ".join(
-            f"cast(#{n} as {type}) as {quoted(f.name)}"
-            for n, (f, type) in enumerate(zip(fields, types, strict=True), 1)
-        )
+        every = enumerate(zip(fields, casts_to(self._engine, fields), strict=True), 1)
+        casts = ", ".join(f"{before}#{n}{after} as {quoted(f.name)}" for n, (f, (before, after)) in every)
         text = composed([f"select {casts} from (", whole.text, ")"], whole.text.source)
         return fields, st.Query(text), {}
 
     def _cast_cells(self, text: Fragment) -> tuple[st.Query, dict[str, pa.Table]]:
         assert self._cells is not None
-        types = sql_names(self._engine, self._fields)
+        casts = casts_to(self._engine, self._fields)
         parts: list[str | Fragment] = ["select * from (values "]
         defaults: dict[str, pa.Array] = {}
         for n, row in enumerate(self._cells):
             parts.append(", (" if n else "(")
-            for place, (cell, f, type) in enumerate(zip(row, self._fields, types, strict=True)):
+            for place, (cell, f, (before, after)) in enumerate(zip(row, self._fields, casts, strict=True)):
                 parts.append(", " if place else "")
                 if cell.is_default:
                     defaults[f"{f.name} {n}"] = default_array(f, 1)
-                    parts.append(f"cast((select {quoted(f'{f.name} {n}')} from {DEFAULTS}) as {type})")
+                    parts.append(f"{before}(select {quoted(f'{f.name} {n}')} from {DEFAULTS}){after}")
                 else:
-                    parts += ["cast((", cell, f") as {type})"]
+                    parts += [before, cell, after]
             parts.append(")")
         names = ", ".join(quoted(f.name) for f in self._fields)
         parts.append(f") as __il_rows({names})")
         constants = {DEFAULTS: pa.table(defaults)} if defaults else {}
         return st.Query(composed(parts, text.source, self._statement.prefix)), constants
+
+
+def takes_a_cast(f: Field) -> bool:
+    """Return whether the engine has to cast a value before the table can hold it."""
+    return cast_type(f) is not None and enum_of(f) is None and collation_of(f) is None
 
 
 def literal(text: str, negative: bool) -> Any:

@@ -23,7 +23,7 @@ from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.query import SOURCE
 from indexlake.sql.run.merge_sides import assigned_field, paired
 from indexlake.sql.run.planning import plan_query
-from indexlake.sql.run.type_names import sql_names
+from indexlake.sql.run.type_names import casts_to
 from indexlake.sql.run.writing import Writing
 from indexlake.writes.by_row_id import NewValues, change_by_row_id
 
@@ -40,12 +40,12 @@ def merge_by_query(
     table_id: int,
     schema: TableSchema,
     source: pa.RecordBatchReader,
-    enums: Mapping[str, str] | None = None,
+    forms: Mapping[str, str] | None = None,
 ) -> int:
-    """Return the number of changed rows.  ``enums``: the types of source columns that are enums but came as text."""
+    """Return the number of changed rows.  ``forms``: expressions for source columns that have other types in SQL."""
     names = source.schema.names
     rows = source.read_all() if statement.source_is_query else None
-    work = _Work(writing, statement, tx, schema, names, rows, enums or {})
+    work = _Work(writing, statement, tx, schema, names, rows, forms or {})
     for kind in ("matched", "not matched", "not matched by source"):
         clauses = [clause for clause in statement.clauses if clause.rows == kind]
         if clauses:
@@ -69,7 +69,7 @@ class _Work:
     schema: TableSchema
     names: Sequence[str]  # of the source's columns
     rows: pa.Table | None  # of a source that is a query, so that it is computed only once
-    enums: Mapping[str, str]
+    forms: Mapping[str, str]
     updates: list[NewValues] = field(default_factory=list)
     deleted: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
     inserted: list[pa.Table] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _Work:
         chosen = _Chosen(writing, clauses, values)
         id, shown = ("", "") if kind == "not matched" else (f"{own}.{ROW_ID} as __il_id, ", "distinct __il_id, ")
         parts: Parts = [f"select {shown}{chosen.columns} from (select {id}", *chosen.row, " as __il_row"]
-        typed = ", ".join(f"cast({quoted(name)} as {type}) as {quoted(name)}" for name, type in self.enums.items())
+        typed = ", ".join(f"{form} as {quoted(name)}" for name, form in self.forms.items())
         rows = f"(select * replace ({typed}) from {SOURCE})" if typed else SOURCE
         source: Parts = [f"{rows} as {quoted(statement.source_alias)}"]
         if self.rows is None:
@@ -161,25 +161,25 @@ class _Chosen:
         clauses: Sequence[st.MergeClause],
         values: Sequence[list[tuple[Field, str | Fragment]]],
     ) -> None:
-        cells: list[dict[str, tuple[str | Fragment, str]]] = []  # for each clause, name to value and type
+        cells: list[dict[str, tuple[str | Fragment, tuple[str, str]]]] = []  # for each clause, name to value and cast
         for n, (clause, given) in enumerate(zip(clauses, values, strict=True)):
-            types = sql_names(writing.engine, [f for f, _ in given])
+            casts = casts_to(writing.engine, [f for f, _ in given])
             own = {
-                f"__il_{n}_{m}": (value, type)
-                for m, ((_, value), type) in enumerate(zip(given, types, strict=True))
+                f"__il_{n}_{m}": (value, cast)
+                for m, ((_, value), cast) in enumerate(zip(given, casts, strict=True))
                 if not (isinstance(value, Fragment) and value.is_default)
             }
             if clause.action == "error" and clause.values:
-                own[f"__il_{n}_0"] = clause.values[0], "varchar"
+                own[f"__il_{n}_0"] = clause.values[0], ("cast((", ") as varchar)")
             cells.append(own)
-        every = {name: type for own in cells for name, (_, type) in own.items()}
+        every = {name: cast for own in cells for name, (_, cast) in own.items()}
         self.columns = ", ".join(f"(__il_row).{name} as {name}" for name in ("__il_clause", *every))
         self.row: Parts = ["case"]
         for n, (clause, own) in enumerate(zip(clauses, cells, strict=True)):
             condition = "true" if clause.condition is None else clause.condition
             self.row += [" when (", condition, f") then {{'__il_clause': {n}"]
-            for name, type in every.items():
+            for name, (before, after) in every.items():
                 value = own[name][0] if name in own else "null"
-                self.row += [f", '{name}': cast((", value, f") as {type})"]
+                self.row += [f", '{name}': {before}", value, after]
             self.row.append("}")
         self.row.append(" end")

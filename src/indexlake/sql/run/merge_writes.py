@@ -18,7 +18,7 @@ from indexlake.sql.run.merge_by_query import merge_by_query
 from indexlake.sql.run.merge_sides import Sides
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.writing import Writing
-from indexlake.types.enums import enum_of
+from indexlake.types.marks import cast_type
 from indexlake.writes.merge.clauses import bind_clause
 from indexlake.writes.merge.on import bind_on
 
@@ -38,7 +38,7 @@ def merge(writing: Writing, statement: st.Merge) -> WriteResult:
         source = pa.RecordBatchReader.from_batches(source_schema, batches)
         made = _own_merge(writing, statement, own, schema, source)
         if made is None:
-            return merge_by_query(writing, statement, tx, own._table_id, schema, source, planned.enums(source_schema))
+            return merge_by_query(writing, statement, tx, own._table_id, schema, source, planned.forms(source_schema))
         return made.execute().rows
 
     return writing.table(statement.table)._write("merge", apply, writing.token)
@@ -59,8 +59,8 @@ def _own_merge(
     """Return the merge in our own expressions, or None if DuckDB has to compute it."""
     if any(clause.action == "error" or _takes_defaults_by_row(clause, schema) for clause in statement.clauses):
         return None
-    if any(enum_of(f) is not None for f in schema.fields):
-        return None  # DuckDB compares enums in their own order
+    if not writing.engine.computes_as_usual or any(cast_type(f) is not None for f in schema.fields):
+        return None  # DuckDB compares these columns in its own way
     ours = {f.name.lower() for f in schema.fields}
     theirs = {name.lower() for name in source.schema.names}
     bare = dict.fromkeys(ours - theirs, "t") | dict.fromkeys(theirs - ours, "s")

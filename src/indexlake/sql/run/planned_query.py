@@ -20,9 +20,18 @@ from indexlake.sql.plan.row_ids import NAME, names_row_id, with_row_id
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.plan.text_groups import TextNumbers
-from indexlake.sql.run.duckdb_types import check_held, check_shown, check_storable, is_enum_type, is_hugeint_type
+from indexlake.sql.run.duckdb_types import (
+    check_held,
+    check_shown,
+    held_form,
+    is_cast,
+    is_held_otherwise,
+    is_hugeint_type,
+    is_unshown,
+)
 from indexlake.sql.run.engine import Engine, Place, Running
 from indexlake.sql.run.engine_errors import translated
+from indexlake.sql.run.held_forms import all_in_sql, in_sql
 from indexlake.sql.run.result import Batches
 from indexlake.sql.run.result_columns import result_types
 from indexlake.sql.run.searches import FoundRows
@@ -30,8 +39,8 @@ from indexlake.sql.run.table_stream import TableStream
 from indexlake.sql.run.type_names import stored_field
 from indexlake.sql.run.types import for_duckdb, restored
 from indexlake.types.convert import shown_type
-from indexlake.types.enums import enum_of
 from indexlake.types.hugeint import MARK
+from indexlake.types.marks import mark
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -46,6 +55,15 @@ _numbers = itertools.count()
 
 class _ReadAgain(Exception):
     """DuckDB reads a table more than once, which could not be told from the text."""
+
+
+class _AskFor(Exception):
+    """Result columns have types that cannot be returned; ``select`` begins the query that converts them."""
+
+    def __init__(self, select: str, types: list[Any]) -> None:
+        super().__init__(select)
+        self.select = select
+        self.types = types
 
 
 class PlannedQuery:
@@ -87,6 +105,10 @@ class PlannedQuery:
             prefix, suffix, columns=columns, namespace=self.namespace, careful=careful, places=places, typed=self._typed
         )
 
+    def _constant(self, rows: pa.Table) -> pa.Table:
+        casts = all_in_sql(rows.schema)
+        return self._engine.as_sql_has_it(for_duckdb(rows), casts) if casts else for_duckdb(rows)
+
     @property
     def _typed(self) -> dict[int, str]:
         """The scans with columns that Arrow has as text, cast to their SQL types."""
@@ -108,8 +130,13 @@ class PlannedQuery:
         self._pin = self.lake._pins.pin(self.snapshot_id)
         try:
             schema, batches = self._begun(text, typed=typed, careful=False)
+        except _AskFor as instead:
+            return self._begun_as(instead)
         except _ReadAgain:
-            return self._begun(self._text(careful=True), typed=typed, careful=True)
+            try:
+                return self._begun(self._text(careful=True), typed=typed, careful=True)
+            except _AskFor as instead:
+                return self._begun_as(instead)
 
         def rows() -> Iterator[pa.RecordBatch]:
             given = False
@@ -124,10 +151,33 @@ class PlannedQuery:
 
         return schema, rows()
 
+    def _begun_as(self, instead: _AskFor) -> Batches:
+        found = self._begun(self._text(instead.select, ")", careful=True), typed=True, careful=True)
+        self._types = instead.types
+        return found
+
+    def _check(self, columns: Sequence[tuple[str, Any]]) -> None:
+        """Refuse what no table can hold, if one is made of the columns; convert what cannot be returned."""
+        if self.storing:
+            for name, type in columns:
+                check_held(type, name)
+        cast = [is_unshown(type) or (self.storing and is_held_otherwise(type)) for _, type in columns]
+        if self.storing and any(cast):  # except for an interval that is a duration in its table
+            spans = pa.schema([(name, pa.month_day_nano_interval()) for name, _ in columns])
+            types = result_types(self.query, self.tables, self.searches, self.constants, spans)
+            cast = [other and not pa.types.is_duration(type) for other, type in zip(cast, types, strict=True)]
+        if any(cast):
+            asked = (
+                (held_form(type, f"#{n}", stored=self.storing) if other else f"#{n}") + f" as {quoted(name)}"
+                for n, ((name, type), other) in enumerate(zip(columns, cast, strict=True), 1)
+            )
+            raise _AskFor(f"select {', '.join(asked)} from (", [type for _, type in columns])
+
     def _begun(self, text: Spliced, *, typed: bool, careful: bool) -> Batches:
         openings = self._engine.openings
         once = [t.reference.once and not careful for t in self.tables]
-        groups = self.query.groups if typed and all(once) and not self._typed else {}
+        numbered = typed and all(once) and not self._typed and self._engine.computes_as_usual
+        groups = self.query.groups if numbered else {}
         streams = [
             TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit, groups=groups)
             for t in self.tables
@@ -137,9 +187,9 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         views |= {search_name(n): found.for_duckdb() for n, found in enumerate(self.searches)}
-        views |= {name: for_duckdb(rows) for name, rows in self.constants.items()}
+        views |= {name: self._constant(rows) for name, rows in self.constants.items()}
         try:
-            check = check_storable if self.storing else check_shown
+            check = self._check if typed else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
             places = {place: self._placed(n) for n, place in self._places().items()}
             running = self._engine.begin(views, text.text, self.parameters, row_bytes, check, places=places)
@@ -222,24 +272,28 @@ class PlannedQuery:
         schema, batches = self._run_in_duckdb(self._text(prefix, suffix, careful=True))
         return pa.Table.from_batches(list(batches), schema)
 
-    def explain(self, analyze: bool) -> str:
+    def bind(self) -> None:
+        """Have DuckDB look up everything that the query names, without running it."""
+        self._used = ()
+        self.execute("prepare __il_bound as ")
+
+    def explain(self, analyze: bool, format: str | None = None) -> str:
         """Return DuckDB's own plan."""
-        _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))
+        options = ["analyze"] * analyze + ([] if format is None else [f"format {quoted(format)}"])
+        _, batches = self._run_in_duckdb(self._text(f"explain ({', '.join(options)}) " if options else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
     def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:
         """Return the columns of a table to hold the rows of this query, which has been run and returned this schema."""
         if self._types is None:
             return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
-        for type, f in zip(self._types, schema, strict=True):
-            if pa.types.is_interval(f.type):
-                check_held(type, f.name)
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
 
-    def enums(self, schema: pa.Schema) -> dict[str, str]:
-        """Return the enum columns of this query, which has been run and returned this schema, with their types."""
-        named = zip(schema.names, self._types or (), strict=False)
-        return {name: str(type) for name, type in named if is_enum_type(type)}
+    def forms(self, schema: pa.Schema) -> dict[str, str]:
+        """Return expressions that convert columns of this query's result, of this schema, to their SQL types."""
+        named = zip(schema, self._types or (), strict=False)
+        marked = {f.name: in_sql(f.with_metadata(mark(str(type)))) for f, type in named if is_cast(type)}
+        return {name: form for name, form in marked.items() if form is not None}
 
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self._text("describe "))
@@ -247,10 +301,8 @@ class PlannedQuery:
 
 
 def _typed(view: str, fields: Sequence[Field]) -> str | None:
-    casts = [
-        f"cast({quoted(f.name)} as {type}) as {quoted(f.name)}" for f in fields if (type := enum_of(f)) is not None
-    ]
-    return f"(select * replace ({', '.join(casts)}) from {quoted(view)})" if casts else None
+    casts = all_in_sql(fields)
+    return f"(select * replace ({casts}) from {quoted(view)})" if casts else None
 
 
 def _pinned(pin: Pin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from indexlake.snapshots.reading import Reading
@@ -123,7 +124,9 @@ def _planned(
                 parsed.analyses.clear()
             known = parsed.analyses[key] = [Choice(p) for p in pushed], plain
         choices, plain = known
-        if scans_only:
+        if not engine.computes_as_usual:
+            choices = [Choice(replace(c.pushed, conjuncts=())) for c in choices]
+        if scans_only or engine.changed:
             plain = None
         if points and plain is not None:
             read = plan_point(view.lake, found[0], choices[0], plain, parameters)

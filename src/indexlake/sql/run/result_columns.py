@@ -14,6 +14,7 @@ from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.run.searches import FoundRows
 from indexlake.sql.run.types import result_type
+from indexlake.types.marks import is_shown_as_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,10 @@ def result_types(
     origins = _origins(query, tables, searches, constants)
     if origins is None or len(origins) != len(types):
         return types
-    return [result_type(t, f.type) if f is not None else t for t, f in zip(types, origins, strict=True)]
+    return [
+        result_type(t, f.type) if f is not None and is_shown_as_held(f) else t
+        for t, f in zip(types, origins, strict=True)
+    ]
 
 
 def _origins(

@@ -28,13 +28,13 @@ from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.conflict_writes import insert_or
 from indexlake.sql.run.copies import copied_insert
 from indexlake.sql.run.engine import Engine
-from indexlake.sql.run.inserted_rows import InsertedRows
+from indexlake.sql.run.inserted_rows import InsertedRows, takes_a_cast
 from indexlake.sql.run.merge_sides import assigned_default, assigned_field
 from indexlake.sql.run.merge_writes import merge
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.returning import Changing, returned
-from indexlake.sql.run.type_names import sql_names
+from indexlake.sql.run.type_names import casts_to, sql_names
 from indexlake.sql.run.writing import Writing
 from indexlake.writes.by_row_id import NewValues, change_by_row_id
 from indexlake.writes.changed_rows import ChangedRows
@@ -140,9 +140,10 @@ class RowWrites:
 
         def apply(tx: Transaction) -> int:
             selected: list[str | Fragment] = []
-            for n, (a, type) in enumerate(zip(statement.assignments, sql_names(self._engine, fields), strict=True)):
+            casts = zip(statement.assignments, casts_to(self._engine, fields), strict=True)
+            for n, (a, (before, after)) in enumerate(casts):
                 value = edited(a.value, [(a.value.start, a.value.end, "null")]) if a.value.is_default else a.value
-                selected += [", cast((", value, f") as {type}) as __il_{n}"]
+                selected += [f", {before}", value, f"{after} as __il_{n}"]
             found = self._rows(tx, statement, selected)
             new: dict[str, pa.ChunkedArray] = {}
             for n, (a, f) in enumerate(zip(statement.assignments, fields, strict=True)):
@@ -181,7 +182,7 @@ class RowWrites:
                     return None
                 values[f.name] = assigned_default(f)
                 continue
-            found = self._own(statement, assignment.value, schema)
+            found = None if takes_a_cast(f) else self._own(statement, assignment.value, schema)
             if found is not None and found[2].type != f.type:
                 found = self._own(statement, assignment.value, schema, sql_names(self._engine, [f])[0])
             if found is None or found[2].type != f.type:
@@ -205,6 +206,8 @@ class RowWrites:
     ) -> tuple[str, dict[str, Any] | None, Bound] | None:
         """Return an expression in our own terms, cast if a type is given, or None if only DuckDB can compute it."""
         params = self._parameters.of(written.parameters) or None
+        if not self._engine.computes_as_usual:
+            return None
         try:
             text = requalified(written, self._writing.named(statement))
             if text is None:

@@ -18,7 +18,7 @@ from indexlake.sql.plan.point_select import Row
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.run.result import Batches
 from indexlake.sql.run.table_stream import row_counts
-from indexlake.types.hugeint import mark_of
+from indexlake.types.marks import mark_of
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake

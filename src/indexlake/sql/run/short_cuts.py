@@ -21,9 +21,9 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Params
 from indexlake.sql.parse.script import parse
 from indexlake.sql.parse.tokens import Token
-from indexlake.sql.run.inserted_rows import MISSING, cells_of, fitting, literal
+from indexlake.sql.run.inserted_rows import MISSING, cells_of, fitting, literal, takes_a_cast
 from indexlake.sql.run.result import RowResult, SqlChange, SqlResult
-from indexlake.types.hugeint import mark_of
+from indexlake.types.marks import collation_of, is_shown_as_held, mark_of
 from indexlake.writes.insert import Insert
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ShortCuts:
 
     def answer(self, lake: Lake, engine: Engine, text: str, params: Params, namespace: str) -> SqlResult | None:
         """Return the result, or None to take the normal path."""
-        if len(text) > LONGEST or engine.temporary_tables or engine.temporary_views:
+        if len(text) > LONGEST or engine.temporary_tables or engine.temporary_views or engine.changed:
             return None
         key = namespace, "\0".join(_LITERAL.split(text))
         found: Any = self._known.get(key, MISSING)
@@ -318,6 +318,13 @@ def _select(
     columns = _columns(listed, schema)
     if columns is None or not set(columns) <= schema.plain_names:
         return None
+    own = schema.field(key[0])
+    if (
+        takes_a_cast(own)
+        or collation_of(own) is not None
+        or not all(is_shown_as_held(schema.field(name)) for name in columns)
+    ):
+        return None
     return _Select(table, record, schema, [value], parameters, prepared, columns)
 
 
@@ -358,6 +365,8 @@ def _insert(
         fields = list(schema.project(statement.columns))
         if len({f.name for f in fields}) < len(fields):
             return None
+    if any(map(takes_a_cast, fields)):
+        return None
     sources: list[Source] = []
     rows: list[list[Field]] = []
     for row in cells:

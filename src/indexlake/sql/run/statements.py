@@ -38,7 +38,7 @@ from indexlake.sql.plan.views import View, ViewsNamed
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text
+from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, explained
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
@@ -50,7 +50,7 @@ from indexlake.sql.run.session_statements import arguments, around, meant
 from indexlake.sql.run.short_cuts import ShortCuts
 from indexlake.sql.run.staged_files import with_files_as_tables
 from indexlake.sql.run.type_names import sql_names
-from indexlake.types.enums import enum_of
+from indexlake.types.marks import cast_type
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -300,6 +300,11 @@ class _Session:
         from indexlake.spark import query as spark
 
         inner = statement if isinstance(statement, st.Query) else statement.query
+        if self.engine.changed:
+            names = ", ".join(sorted(self.engine.changed))
+            inner.text.source.fail(
+                f"Spark does not apply {names}: RESET it, or leave engine='spark' out.", inner.text.start
+            )
         for token in inner.text.tokens:
             if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
                 inner.text.source.fail("Spark does not know temporary tables: leave engine='spark' out.", token.start)
@@ -308,9 +313,11 @@ class _Session:
         planned.file_tables = files
         for table in planned.tables:
             for f in table.fields:
-                if enum_of(f) is not None:
+                if (type := cast_type(f)) not in (None, "JSON"):
                     inner.text.source.fail(
-                        f"Spark has no ENUM, which column {f.name!r} is: leave engine='spark' out.", inner.text.start
+                        f"Spark has no {str(type).partition('(')[0]}, which column {f.name!r} is: leave engine='spark' "
+                        "out.",
+                        inner.text.start,
                     )
         if isinstance(statement, st.Query):
             return spark.run_query(planned)
@@ -332,9 +339,15 @@ class _Session:
             planned = plan_query(
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=statement.analyze
             )
+            if statement.format is not None:
+                return SqlText([("duckdb", planned.explain(statement.analyze, statement.format))], planned.snapshot_id)
             if planned.without_duckdb is not None and not statement.analyze:
                 return _plan(planned, "indexlake", "answered by the scan alone")
             return _plan(planned, "duckdb", planned.explain(statement.analyze))
+        if isinstance(statement, st.ExplainOther):
+            return SqlText(
+                [("duckdb", explained(self.engine, self.view, statement.text, self.parameters))], self._read_at
+            )
         if isinstance(statement, st.DescribeQuery):
             planned = plan_query(
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=True

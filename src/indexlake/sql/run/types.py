@@ -119,7 +119,10 @@ def _duration(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def usual(type: pa.DataType) -> pa.DataType:
-    """Return the type for a column that SQL declares or returns: list items get Arrow's usual field names."""
+    """Return the type for a column that SQL declares or returns: list items get Arrow's usual field names, and times
+    are in UTC, whatever time zone they are shown in."""
+    if pt.is_timestamp(type) and type.tz is not None:
+        return pa.timestamp(type.unit, "UTC")
     if pt.is_fixed_size_list(type):
         return pa.list_(usual(type.value_type), type.list_size)
     if pt.is_list(type):

@@ -17,7 +17,8 @@ import pyarrow as pa
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.expr.expression import Expression
 from indexlake.schema import Field, TableSchema, unknown_column
-from indexlake.types.hugeint import hugeints, mark_of
+from indexlake.types.hugeint import hugeints
+from indexlake.types.marks import mark_of
 from indexlake.writes.assignments import Assignments
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from indexlake.sources.rows import arrow_batches
 from indexlake.storage.spill import Spill
 from indexlake.types import check_supported, check_values, codec_for
 from indexlake.types.convert import convert, mapped_leaves, without_view
-from indexlake.types.hugeint import mark_of
 from indexlake.types.inference import inferred_column
+from indexlake.types.marks import mark_of
 
 Conform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
