@@ -43,6 +43,7 @@ def steps_of(lake: il.Lake) -> list[tuple[int, int]]:
 def worn(any_lake: il.Lake, monkeypatch: pytest.MonkeyPatch) -> il.Lake:
     """A table of which nine blocks have ended, with deletes in blocks that live on and an index that was dropped."""
     monkeypatch.setattr(expire, "STEP", 2)
+    monkeypatch.setattr(expire, "LONG", 3600)
     monkeypatch.setattr(expire, "STEP_RECORDS", 5)
     config = il.TableConfig(direct_write_row_count=2, block_row_count=100, retention=timedelta(0))
     t = any_lake.create_table("t", SCHEMA, primary_key="id", config=config)
@@ -68,6 +69,15 @@ def is_known(lake: il.Lake) -> None:
     assert refreshed.indexes.keys() == loaded.indexes.keys()
     assert all(refreshed.indexes[i].links == loaded.indexes[i].links for i in loaded.indexes)
     assert refreshed.table == loaded.table
+
+
+def test_after_a_commit_that_took_long_the_next_one_removes_half(
+    worn: il.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expire, "STEP", 4)
+    monkeypatch.setattr(expire, "LONG", -1)
+    assert [blocks for blocks, _ in steps_of(worn)][:5] == [5, 3, 2, 1, 0]
+    is_known(worn)
 
 
 def test_each_commit_of_an_expire_removes_only_some_of_what_has_ended(worn: il.Lake) -> None:
