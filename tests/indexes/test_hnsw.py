@@ -150,6 +150,31 @@ def test_a_graph_answers_nearly_as_brute_force_under_every_filter(storage: Stora
     assert found / wanted >= 0.97
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+def test_masks_that_come_again_find_the_same_rows(storage: Storage, metric: str) -> None:
+    """Few rows that are often asked for are copied, as far as there is room; equal vectors have several slots."""
+    rng = np.random.default_rng(7)
+    built = Built(storage, 16, metric=metric)
+    vectors = smooth(rng, 30_000, 16)
+    vectors[100:200] = vectors[0]
+    segment = built.segment(vectors)
+    masks = [rng.random(len(vectors)) < share for share in (0.001, 0.01, 0.05, 0.5, 0.7)]
+    for mask in masks:
+        mask[50:150] = True
+        mask.flags.writeable = False
+    queries = vectors[rng.integers(0, len(vectors), 40)] + np.float32(0.01)
+    for query in queries:
+        for mask in masks[:3]:
+            check(built.search(query, [Part(segment, mask)], 10), metric, [(vectors, mask)], query, 10)
+        for mask in masks[3:]:
+            assert len(built.search(query, [Part(segment, mask)], 10).slots) == 10
+    places, found = segment.places(), segment.findable()
+    copied = [found.by(mask, places).packed is not None for mask in masks]
+    assert copied[0]
+    assert not copied[4]
+    assert found.by(masks[0].copy(), places).asked == 0  # what may change is not kept
+
+
 def test_rows_without_a_usable_vector_have_a_slot_and_are_never_found(storage: Storage) -> None:
     rows: list[Any] = [None, [1, 0], [None, 1], [float("nan"), 0], [float("inf"), 0], [0, 0], [0, 2], None]
     for metric, there in (("l2", {1, 5, 6}), ("ip", {1, 5, 6}), ("cosine", {1, 6})):

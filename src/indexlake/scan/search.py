@@ -133,8 +133,8 @@ class Search(Result):
         lake._check()
         known = self._as_before()
         if known is not None:
-            shape = known.shape
-            queries, parts = self._asked(known.reading, shape, known.searched)
+            (reading, shape), searched = known
+            queries, parts = self._asked(reading, shape, searched)
         else:
             with table._reading(self._snapshot) as reading:
                 shape = self._shape(reading)
@@ -142,8 +142,8 @@ class Search(Result):
         self._snapshot = parts.reading.snapshot
         with lake._pins.pin(self._snapshot):
             looked = parts.looked()
-            if known is None and parts.shared and parts.searched is not None and table._tx is None:
-                lake._remembered.before.put(self._form, Before(parts.reading, shape, parts.searched))
+            if known is None and parts.shared and table._tx is None:
+                lake._remembered.before.put(self._form, Before(reading, shape))
             found = self._best(shape, queries, looked)
             if explained is not None:
                 explained.append(self._explain(parts, looked))
@@ -156,13 +156,17 @@ class Search(Result):
             arrays.append(self._snippets(shape, queries, columns[-1]))
         return pa.Table.from_arrays(arrays, schema=shape.shown)
 
-    def _as_before(self) -> Before | None:
-        """Return the last reading for a search of this form if nothing has been committed since."""
+    def _as_before(self) -> tuple[Before, list[Looked]] | None:
+        """Return the last reading for a search of this form, and its parts, if nothing has been committed since."""
         table = self._table
         if table._tx is not None or table._snapshot is not None or self._snapshot is not None:
             return None
-        known = table._lake._remembered.before.get(self._form)
-        return known if known is not None and table._lake._readings.unchanged(known.reading) else None
+        remembered = table._lake._remembered
+        known = remembered.before.get(self._form)
+        if known is None or not table._lake._readings.unchanged(known.reading):
+            return None
+        searched = remembered.searched(known.reading.state, known.shape.indexes)
+        return None if searched is None else (known, searched)
 
     def _asked(
         self, reading: Reading, shape: Shape, searched: Sequence[Looked] | None = None

@@ -60,6 +60,16 @@ class Remembered:
     def mirror(self, table_id: int) -> HotMirror:
         return self._mirrors.setdefault(table_id, HotMirror())
 
+    def searched(self, state: TableState, indexes: Sequence[Coverage]) -> list[Looked] | None:
+        """Return what the latest searches by these indexes looked through if the state is still the same."""
+        found = []
+        for coverage in indexes:
+            known = self.looked.get(coverage.index.index_id)
+            if known is None or known[0] is not state:
+                return None
+            found.append(known[1])
+        return found
+
 
 class Looked(NamedTuple):
     """What one index is searched in: the sources of rows, and each as a part that the index kind understands."""
@@ -69,11 +79,10 @@ class Looked(NamedTuple):
 
 
 class Before(NamedTuple):
-    """The last reading for a form of search, and what follows from it, whatever ``where`` is."""
+    """The last reading for a form of search, whatever ``where`` was."""
 
     reading: Reading
     shape: Shape
-    searched: Sequence[Looked]
 
 
 class Parts:
@@ -91,28 +100,19 @@ class Parts:
         self.where: Where | None = None
         self.shared = reading.newest and reading.writes is None  # whether other searches may reuse the parts
         self._remembered = lake._remembered
-        self.searched = self._known() if searched is None else searched
-        if self.searched is not None and predicate is None:
+        if searched is None and self.shared:
+            searched = self._remembered.searched(reading.state, shape.indexes)
+        self._searched = searched
+        if searched is not None and predicate is None:
             return
         self._view = View(reading, lake._files, lake._remembered)
         self.where = None if predicate is None else Where(self._view, predicate)
-        if self.searched is None:
+        if searched is None:
             self._fields = tuple(dict.fromkeys(shape.read))  # the columns of the result
             self._hot: list[Chunk] = [] if reading.truncated else self._hot_chunks()
             own = self._own_rows()
             if own is not None:
                 self._hot = [*self._hot, Chunk(own, reading.schema)]
-
-    def _known(self) -> list[Looked] | None:
-        """Return what was searched last if the state is still the same."""
-        found = []
-        if self.shared:
-            for coverage in self.indexes:
-                known = self._remembered.looked.get(coverage.index.index_id)
-                if known is None or known[0] is not self.reading.state:
-                    return None
-                found.append(known[1])
-        return found or None
 
     def _hot_chunks(self) -> list[Chunk]:
         reading, hidden = self.reading, self._view.hidden
@@ -135,12 +135,12 @@ class Parts:
 
     def looked(self) -> Sequence[Looked]:
         """Return what to search for each index, after the read transaction.  The order depends on the table alone."""
-        if self.searched is None:
-            self.searched = [self._look(coverage) for coverage in self.indexes]
+        if self._searched is None:
+            self._searched = [self._look(coverage) for coverage in self.indexes]
         if self.where is None:
-            return self.searched
+            return self._searched
         indexes = [coverage.index.index_id for coverage in self.indexes]
-        return [self._filtered(i, looked, self.where) for i, looked in zip(indexes, self.searched, strict=True)]
+        return [self._filtered(i, looked, self.where) for i, looked in zip(indexes, self._searched, strict=True)]
 
     def _look(self, coverage: Coverage) -> Looked:
         sources = list(self._sources(coverage))

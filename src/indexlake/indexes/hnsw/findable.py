@@ -23,6 +23,7 @@ Mask = npt.NDArray[np.bool_]
 _MASKS = 16
 _LEAST = 1 << 20
 _SHARE = 8
+_CACHED = 8 << 20  # larger copies do not stay in the processor's cache
 _OFTEN = 16  # a copy costs about as much as ten searches
 
 
@@ -59,7 +60,8 @@ class FindableRows:
                 self._known.put(key, found, found.size)
             return found
         found.asked += 1
-        if found.asked == _OFTEN and found.size + len(found.rows) * self._vectors[:1].nbytes <= self._most:
+        size = len(found.rows) * self._vectors[:1].nbytes
+        if found.asked == _OFTEN and size <= _CACHED and found.size + size <= self._most:
             found.packed = self._vectors[found.rows]
             self._known.put(key, found, found.size)
         return found
