@@ -303,10 +303,7 @@ def pieces(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    tasks: Sequence[BlockTask] = plan.tasks
-    if workers > 1:
-        vortex = plan.predicate is None and files.storage.is_local
-        tasks = [part for task in tasks for part in _spread(task, vortex=vortex)]
+    tasks = [part for task in plan.tasks for part in _spread(task)] if workers > 1 else plan.tasks
     if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
         for task in tasks:
             for batch in read(task):
@@ -318,16 +315,9 @@ def pieces(
     yield from hot_pieces(plan, fields, row_id=row_id)
 
 
-def _spread(task: BlockTask, *, vortex: bool) -> Iterator[BlockTask]:
-    """Split the task for several threads, unless it is small.
-
-    Vortex reads in threads of its own.  With ``vortex``, our threads read blocks of which many rows were deleted:
-    they can drop those rows before decoding, which saves a copy of the others.
-    """
-    split = task.format != "vortex"
-    if vortex and not split and task.deleted is not None:
-        split = not selection.are_few(len(positions_from_bytes(task.deleted)), task.record_count)
-    if task.only is not None or task.record_count <= SPREAD_ROWS or not split:
+def _spread(task: BlockTask) -> Iterator[BlockTask]:
+    """Split the task for several threads, unless it is small or of Vortex, which has threads of its own."""
+    if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
         yield task
         return
     for first in range(0, task.record_count, SPREAD_ROWS):

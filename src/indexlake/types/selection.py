@@ -47,17 +47,6 @@ def as_mask(truth: Any) -> pa.BooleanArray:
     return pa.BooleanArray.from_buffers(pa.bool_(), len(truth), [None, bits])
 
 
-def within(positions: Any, first: int, end: int) -> Any:
-    """Return the ascending positions that are in [first, end), relative to ``first``."""
-    low, high = np.searchsorted(positions, [first, end])
-    return positions[low:high].astype(np.int64) - first
-
-
-def are_few(count: int, rows: int) -> bool:
-    """Return whether so many of some rows are dropped without a copy, by returning the slices between them."""
-    return count * _SLICE_ROWS <= rows
-
-
 def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
     """Return a batch without the rows at ascending places, in as many non-empty parts as is cheapest."""
     count, rows = len(places), batch.num_rows
@@ -65,7 +54,7 @@ def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
         return [batch]
     if count == rows:
         return []
-    if are_few(count, rows) or not batch.num_columns:
+    if count * _SLICE_ROWS <= rows or not batch.num_columns:
         firsts, ends = [0, *(places + 1).tolist()], [*places.tolist(), rows]
         return [batch.slice(first, end - first) for first, end in zip(firsts, ends, strict=True) if first < end]
     # Column by column: filtering a whole batch takes twice as long.

@@ -88,7 +88,6 @@ class VortexReader:
         self._scans: dict[tuple[str, ...], RowScan] = {}
         self._is_dictionary: dict[str, bool] = {}
         self._known_ids: tuple[Positions, Any] | None = None
-        self._last_scan: tuple[Any, Any] = None, None
         self._lock = threading.Lock()
         self._is_spoiled = False
         self._file = self._opened()
@@ -116,9 +115,10 @@ class VortexReader:
     ) -> Iterator[pa.RecordBatch]:
         self._check(positions)
         self._check(without)
-        first, end = 0, self.row_count
         if rows is not None and positions is None:
-            first, end = min(rows[0], end), min(rows[1], end)
+            positions = np.arange(rows[0], min(rows[1], self.row_count), dtype=np.uint64)
+            if without is not None:
+                positions, without = np.setdiff1d(positions, without, assume_unique=True), None
         if positions is not None and len(positions) == self.row_count:
             positions = None
         if positions is not None and not dictionaries and self._are_few(positions):
@@ -139,33 +139,36 @@ class VortexReader:
         fetched = with_columns_of(columns, recheck, self.schema)
         if not fetched:
             if expression is None:
-                count = end - first if positions is None else len(positions)
-                gone = 0 if without is None else int(np.diff(np.searchsorted(without, [first, end]))[0])
-                yield from _counted(count - gone, batch_rows)
+                count = self.row_count if positions is None else len(positions)
+                yield from _counted(count - (0 if without is None else len(without)), batch_rows)
                 return
             fetched = [self.schema.names[0]]
-        if first == end or (positions is not None and len(positions) == 0):
+        if positions is not None and len(positions) == 0:
             return
-        if without is not None and expression is not None:
-            fetched = list(dict.fromkeys([*fetched, ROW_ID]))
-        here = None if rows is None or positions is not None else (first, end)
-        batches = self._batches(
-            fetched, positions, expression, batch_rows, dictionaries, here, without if expression is None else None
-        )
-        if without is not None and expression is not None:
-            batches = self._left(batches, without)
+        if without is not None and expression is not None and ROW_ID not in fetched:
+            fetched.append(ROW_ID)
+        batches = self._batches(fetched, positions, expression, batch_rows, dictionaries)
+        if without is not None:
+            batches = self._left(batches, without, by_id=expression is not None)
         for batch in batches:
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
                 yield from decoded_batches(batch, _with_dictionaries(logical, batch, dictionaries))
 
-    def _left(self, batches: Iterator[pa.RecordBatch], without: Positions) -> Iterator[pa.RecordBatch]:
-        """Yield batches of rows with their ids, without the rows at some positions."""
-        ids = self._ids_at(without)
+    def _left(self, batches: Iterator[pa.RecordBatch], without: Positions, *, by_id: bool) -> Iterator[pa.RecordBatch]:
+        """Yield batches without the rows at some positions; ``by_id``: the batches hold only some rows, with ids."""
+        start = 0
+        ids = self._ids_at(without) if by_id else None
         for batch in batches:
-            found = batch.column(ROW_ID).to_numpy()
-            gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
+            gone: Any
+            if ids is not None:
+                found = batch.column(ROW_ID).to_numpy()
+                gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
+            else:
+                first, end = np.searchsorted(without, [start, start + batch.num_rows])
+                gone = without[first:end] - np.uint64(start)
+                start += batch.num_rows
             yield from selection.without(batch, gone)
 
     def _ids_at(self, positions: Positions) -> Any:
@@ -217,8 +220,6 @@ class VortexReader:
         expression: Any,
         batch_rows: int,
         dictionaries: Collection[str] = (),
-        here: tuple[int, int] | None = None,
-        without: Positions | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of stored types, with fewer rows if rows are large, and fewer still if they turn out larger."""
         given = 0
@@ -226,7 +227,7 @@ class VortexReader:
         while True:
             again = given
             try:
-                for batch in self._scanned(columns, positions, expression, rows, dictionaries, here, without):
+                for batch in self._scanned(columns, positions, expression, rows, dictionaries):
                     seen = min(again, batch.num_rows)  # rows already yielded before the scan had to start again
                     again -= seen
                     for part in cut(batch.slice(seen)) if seen < batch.num_rows else ():
@@ -245,10 +246,7 @@ class VortexReader:
         expression: Any,
         batch_rows: int,
         dictionaries: Collection[str],
-        here: tuple[int, int] | None,
-        without: Positions | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows decoded by Vortex in threads of its own; those of a range of rows by this thread, as one of several."""
         import vortex
 
         if positions is not None and expression is None and len(positions) <= min(_SOME_ROWS, batch_rows):
@@ -258,77 +256,41 @@ class VortexReader:
         with self._guarded():
             indices = None if positions is None else vortex.array(pa.array(positions))
             options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
-            if here is not None:
-                arrays = self._range_scan(columns, expression, batch_rows).execute(row_range=here)
-            elif dictionaries:
+            if dictionaries:
                 arrays = self._usable().scan(columns, **options)
             else:
-                arrays = None
                 reader = self._usable().to_arrow(columns, **options, schema=stored)
-        start = 0 if here is None else here[0]
-        if arrays is not None:
-            yield from self._decoded(arrays, stored, dictionaries, start, without)
+        if dictionaries:
+            yield from self._column_by_column(arrays, stored, dictionaries)
             return
         while True:
             with self._guarded():
                 batch = next(reader, None)
             if batch is None:
                 return
-            gone = () if without is None else selection.within(without, start, start + batch.num_rows)
-            start += batch.num_rows
-            yield from selection.without(batch, gone)
-
-    def _range_scan(self, columns: list[str], expression: Any, batch_rows: int) -> Any:
-        """The prepared scan that was used last, since threads that read other rows of the block ask for the same:
-        what it has found out about the file it has found out for all of them."""
-        file = self._usable()
-        key = file, tuple(columns), None if expression is None else expression.serialize(), batch_rows
-        known, scan = self._last_scan
-        if known != key:
-            scan = file.to_repeated_scan(columns, expr=expression, batch_size=batch_rows)
-            self._last_scan = key, scan
-        return scan
+            yield batch
 
     def _begins_as_dictionary(self, column: str) -> bool:
         with self._guarded():
             first = next(self._usable().scan([column], limit=1), None)
             return first is not None and first.field(column).id == _DICTIONARY
 
-    def _decoded(
-        self,
-        arrays: Any,
-        stored: pa.Schema,
-        dictionaries: Collection[str],
-        start: int,
-        without: Positions | None,
+    def _column_by_column(
+        self, arrays: Any, stored: pa.Schema, dictionaries: Collection[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Decode Vortex arrays of the rows from ``start`` on, column by column, so that each encoding can be seen:
-        requested dictionaries are kept, and rows are left out before or after decoding, whichever is cheaper."""
-        import vortex
-
+        """Decode each column separately, so that its encoding can be seen: requested dictionaries are kept."""
         while True:
             with self._guarded():
                 rows = next(arrays, None)
                 if rows is None:
                     return
-                gone = () if without is None else selection.within(without, start, start + len(rows))
-                start += len(rows)
-                mask = None if selection.are_few(len(gone), len(rows)) else selection.others(len(rows), gone)
-                early = None if mask is None else vortex.array(mask)
                 columns = []
                 for field in stored:
                     held = rows.field(field.name)
-                    refers = held.id == _DICTIONARY
-                    stays = refers and field.name in dictionaries
-                    type = TEXT if stays else field.type
-                    late = stays or not (refers or pa.types.is_primitive(type))
-                    if early is not None and not late:
-                        held = held.filter(early)
-                    column = held.to_arrow_array(arrow_type=type, combine_chunks=True)
-                    columns.append(selection.keep(column, mask) if mask is not None and late else column)
+                    type = TEXT if field.name in dictionaries and held.id == _DICTIONARY else field.type
+                    columns.append(held.to_arrow_array(arrow_type=type, combine_chunks=True))
             fields = [field.with_type(column.type) for field, column in zip(stored, columns, strict=True)]
-            batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-            yield from selection.without(batch, gone) if mask is None else (batch,)
+            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _check(self, positions: Any) -> None:
         if positions is not None and len(positions) and int(positions[-1]) >= self.row_count:
