@@ -25,7 +25,7 @@ import pyarrow as pa
 from sortedcontainers import SortedDict, SortedList
 
 from benchmarks.memory_store import data
-from benchmarks.memory_store.commits import BareGroupCommit, BareLog, run_threads
+from benchmarks.memory_store.commits import BareGroupCommit, BareLog, Prepared, run_threads
 
 ROWS = 1_000_000
 CALLS = 200_000
@@ -226,24 +226,6 @@ class CommitterThread:
                 self._log.commit(b"".join([each for each, _ in group]))
                 for _, ready in group:
                     ready.release()
-
-
-class Prepared(BareLog):
-    """Overwrites zeros that were written before, so that the size of the file seldom changes."""
-
-    STEP = 1 << 20
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_CREAT | os.O_WRONLY)
-        self._place = self._end = 0
-
-    def commit(self, content: bytes) -> None:
-        if self._place + len(content) > self._end:
-            os.pwrite(self._file, bytes(self.STEP), self._end)
-            self._end += self.STEP
-        os.pwrite(self._file, content, self._place)
-        self._place += len(content)
-        os.fdatasync(self._file)
 
 
 def appends(folder: Path) -> None:

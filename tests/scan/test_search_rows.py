@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,8 @@ import pytest
 
 import indexlake as il
 from indexlake.expr.moment import statement
+from tests.peers.sql_log import statements
+from tests.support.lakes import connect
 
 NAN = np.array([0x7FF8000000000001], np.uint64).view(np.float64)[0]
 """One whose bits Python does not keep."""
@@ -237,3 +242,81 @@ def test_threads_search_while_rows_come(table: il.Table) -> None:
         thread.join()
     assert not wrong
     assert ids(table, "late") == list(range(230))
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("numbers", [pa.float32(), pa.float16()])
+def test_vectors_come_back_bit_by_bit(lake: il.Lake, metric: str, numbers: pa.DataType) -> None:
+    """They may come from the index: whatever is there twice, null or negative zero, in blocks and in memory."""
+    config = il.TableConfig(block_row_count=100, direct_write_row_count=100)
+    of = pa.list_(pa.field("number", numbers), 4)
+    t = lake.create_table("t", pa.schema([("id", pa.int64()), ("note", pa.string()), ("v", of)]), config=config)
+    vectors = np.random.default_rng(1).normal(size=(330, 4)).astype(numbers.to_pandas_dtype())
+    vectors[5:20] = vectors[100]
+    vectors[7, 0], vectors[8, 0] = 0.0, -0.0
+    given: list[Any] = [None if n % 11 == 3 else vector for n, vector in enumerate(vectors)]
+    rows = pa.table({"id": range(330), "note": [f"n{n}" for n in range(330)], "v": pa.array(given, of)})
+    t.insert(rows.slice(0, 300))
+    t.create_index("near", "v", kind="hnsw", metric=metric)
+    t.insert(rows.slice(300))
+    t.delete("id = 6")
+    looked = t.search("near", [1, 2, 3, 4]).explain()
+    assert (looked.segments, looked.hot_rows) == (1, 30)
+    for n in range(40):
+        query = vectors[(n * 8) % 330].astype(np.float64) + 0.001
+        found = t.search("near", query, k=10).to_arrow()
+        assert found.schema.field("v").type == of
+        at = found["id"].to_numpy()
+        assert found["note"].to_pylist() == [f"n{i}" for i in at]
+        got = found["v"].combine_chunks().values.to_numpy(zero_copy_only=False).reshape(10, 4)
+        assert got.tobytes() == vectors[at].tobytes()
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_a_search_reads_no_table_again_until_something_is_committed(tmp_path: Path, hot: str) -> None:
+    with connect(tmp_path / "lake", hot=hot) as lake:
+        t = lake.create_table("t", {"id": "int64", "note": "string"})
+        t.create_index("words", "note", kind="bm25")
+        t.insert([{"id": n, "note": "late"} for n in range(5)])
+
+        def found(**options: Any) -> list[int]:
+            return sorted(t.search("note", "late", columns=["id"], **options).to_arrow()["id"].to_pylist())
+
+        def twice(expected: list[int]) -> None:
+            assert found() == found(where="id >= 0") == expected
+            with statements() as sent:
+                assert found() == found(where="id >= 0") == expected
+                assert found(where="id = 1") == [1]
+            assert sent == []
+
+        twice([0, 1, 2, 3, 4])
+        t.insert({"id": 5, "note": "late"})
+        twice([0, 1, 2, 3, 4, 5])
+        t.delete("id = 0")
+        twice([1, 2, 3, 4, 5])
+        with suppress(ZeroDivisionError), lake.transaction() as tx:
+            tx.table("t").delete("id > 1")
+            assert tx.table("t").search("note", "late").to_arrow()["id"].to_pylist() == [1]
+            assert found() == [1, 2, 3, 4, 5]
+            raise ZeroDivisionError
+        twice([1, 2, 3, 4, 5])
+        then = lake.snapshot_id
+        with lake.transaction() as tx:
+            tx.table("t").delete("id = 2")
+        with ThreadPoolExecutor(4) as threads:  # each with a session of its own
+            assert [each.result() for each in [threads.submit(found) for _ in range(20)]] == [[1, 3, 4, 5]] * 20
+            t.delete("id = 3")
+            assert [each.result() for each in [threads.submit(found) for _ in range(20)]] == [[1, 4, 5]] * 20
+        assert t.at(then).search("note", "late").count() == 5
+        lake.pipeline().dump()
+        twice([1, 4, 5])
+        if hot == "inline":
+            with connect(tmp_path / "lake") as other:
+                other.table("t").update({"note": "early"}, "id = 4")
+                twice([1, 5])
+                other.table("t").rename_column("id", "number")
+                with pytest.raises(il.SchemaError):
+                    found()
+                other.drop_table("t")
+            with pytest.raises(il.NotFoundError):
+                found()

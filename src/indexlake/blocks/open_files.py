@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, SupportsBytes, TypeVar
 
 import numpy as np
@@ -84,9 +84,9 @@ class Recent(Generic[T]):
         self._most_bytes = most_bytes
         self._bytes = 0
         self._lock = threading.Lock()
-        self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._items: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
 
-    def get(self, key: str) -> T | None:
+    def get(self, key: Hashable) -> T | None:
         with self._lock:
             found = self._items.get(key)
             if found is None:
@@ -94,7 +94,7 @@ class Recent(Generic[T]):
             self._items.move_to_end(key)
             return found[0]
 
-    def put(self, key: str, item: T, size: int = 0) -> None:
+    def put(self, key: Hashable, item: T, size: int = 0) -> None:
         """Add an item; ``size`` is its size in bytes, if bytes are limited."""
         with self._lock:
             _, before = self._items.pop(key, (None, 0))

@@ -39,6 +39,10 @@ class Database:
     def __reduce__(self) -> Any:
         raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
 
+    def rows_as_before(self, sql: str, params: Params) -> list[Row] | None:
+        """Return None: this database cannot tell cheaply."""
+        return None
+
     def refuse_writes(self) -> None:
         if self.sessions.closed is not None:
             raise self.sessions.closed.error()

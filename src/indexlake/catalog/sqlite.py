@@ -29,6 +29,7 @@ from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransa
 from indexlake.catalog.tables import advice
 from indexlake.catalog.writer_lock import SqliteTurn, WriterLock
 from indexlake.errors import CatalogError, NotFoundError
+from indexlake.storage import faults
 from indexlake.storage.temporary import TemporaryFolder, is_writable
 
 _log = logging.getLogger("indexlake.catalog")
@@ -127,6 +128,20 @@ class SqliteCatalog(Database):
 
     def read(self) -> SqliteRead:
         return SqliteRead(self)
+
+    def rows_as_before(self, sql: str, params: Params) -> list[Row] | None:
+        """Return a remembered result: each session counts the commits of other sessions."""
+        if self.read_only:
+            return None
+        session = self.take()
+        try:
+            faults.step("sql.query")
+            session.cursor.execute("pragma data_version").fetchall()  # makes it look for new commits
+            return session.remembered(sql, params)
+        except (apsw.Error, OSError) as error:
+            raise translate(error, self.location, sql) from None
+        finally:
+            self.sessions.give_back(session)
 
     def transaction(self) -> SqliteTransaction:
         return SqliteTransaction(self)

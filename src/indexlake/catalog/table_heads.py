@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from indexlake.catalog.clock import SERVER_CLOCK
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 
 # The newest snapshot is a scalar subquery: joined as a table it costs SQLite five times as much.
 _HEAD = f"""select (select max(snapshot_id) from indexlake_snapshot), (select committed_at from indexlake_snapshot
@@ -43,6 +43,12 @@ def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
         last, at, version, (hot, hot_row), (hist, hist_row), horizon, purge, end, changed,
         -1 if blocks is None else blocks, -1 if deletes is None else deletes, clock,
     )  # fmt: skip
+
+
+def last_if_known(catalog: Catalog, table_id: int) -> int | None:
+    """Return the newest snapshot if nothing was committed since the table's head was last read; None if unknown."""
+    rows = catalog.rows_as_before(_HEAD, (table_id,))
+    return int(rows[0][0]) if rows else None
 
 
 def set_floor(

@@ -226,6 +226,10 @@ class IndexKind(ABC):
         """Return the best k eligible slots of all parts, or all if there are fewer."""
         raise self._not_searched(index)
 
+    def values(self, segment: Any, slots: Slots, type: pa.DataType) -> pa.Array | None:
+        """Return the first key column of found slots exactly as the rows have it, or None if the segment lacks it."""
+        return None
+
     def _not_searched(self, index: Index) -> SchemaError:
         return SchemaError(
             f"Index {index.name!r} is of kind {self.name}, which t.search cannot use; it makes where=… fast."

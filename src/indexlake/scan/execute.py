@@ -305,8 +305,8 @@ def pieces(
 
     tasks: Sequence[BlockTask] = plan.tasks
     if workers > 1:
-        whole = plan.predicate is not None or not files.storage.is_local
-        tasks = [part for task in tasks for part in _spread(task, vortex_whole=whole)]
+        vortex = plan.predicate is None and files.storage.is_local
+        tasks = [part for task in tasks for part in _spread(task, vortex=vortex)]
     if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
         for task in tasks:
             for batch in read(task):
@@ -318,13 +318,16 @@ def pieces(
     yield from hot_pieces(plan, fields, row_id=row_id)
 
 
-def _spread(task: BlockTask, *, vortex_whole: bool) -> Iterator[BlockTask]:
+def _spread(task: BlockTask, *, vortex: bool) -> Iterator[BlockTask]:
     """Split the task for several threads, unless it is small.
 
-    Vortex has threads of its own, which read ahead in object stores and skip parts of a file, but they use more
-    processor time for a full scan of a local file.
+    Vortex reads in threads of its own.  With ``vortex``, our threads read blocks of which many rows were deleted:
+    they can drop those rows before decoding, which saves a copy of the others.
     """
-    if task.only is not None or task.record_count <= SPREAD_ROWS or (task.format == "vortex" and vortex_whole):
+    split = task.format != "vortex"
+    if vortex and not split and task.deleted is not None:
+        split = not selection.are_few(len(positions_from_bytes(task.deleted)), task.record_count)
+    if task.only is not None or task.record_count <= SPREAD_ROWS or not split:
         yield task
         return
     for first in range(0, task.record_count, SPREAD_ROWS):

@@ -11,24 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError
 from indexlake.indexes.kind import whole_number
-from indexlake.indexes.registry import kind_named
 from indexlake.scan.fuse import fuse_weights, fused
-from indexlake.scan.ranked import Chosen, Ranked, read_rows
+from indexlake.scan.ranked import Ranked, joined, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
-from indexlake.scan.search_parts import Looked, Parts
+from indexlake.scan.search_parts import Before, Looked, Parts
 from indexlake.scan.search_shape import SCORE, Shape, shape_of
 from indexlake.scan.search_sources import BlocksSource, RowsSource
 
 if TYPE_CHECKING:
-    from indexlake.indexes.coverage import Coverage
     from indexlake.snapshots.reading import Reading
     from indexlake.storage import Storage
     from indexlake.table import Table
@@ -86,7 +82,9 @@ class Search(Result):
         self._queries = _queries(by, query, options)
         self._weights = fuse_weights(fuse, len(self._queries))
         self._k, self._where, self._params = count, where, params
-        self._columns = checked_columns(columns)
+        given = checked_columns(columns)
+        names = tuple([asked.name for asked in self._queries])
+        self._form = (table._table_id, names, None if given is None else tuple(given), bool(snippet))
         self._snippet = snippet
         self._snapshot: int | None = None
 
@@ -98,7 +96,7 @@ class Search(Result):
         return shown(lambda: html_rows(self.head(FIRST_ROWS), caption=repr(self)[1:-1]))
 
     def __repr__(self) -> str:
-        by = ", ".join(asked.name for asked in self._queries)
+        by = ", ".join(self._form[1])
         where = f" where {self._where}" if self._where else ""
         return f"<Search of {self._table.name} by {by}{where}, k={self._k}>"
 
@@ -117,9 +115,7 @@ class Search(Result):
             return self._shape(reading).shown
 
     def _shape(self, reading: Reading) -> Shape:
-        names = tuple([asked.name for asked in self._queries])
-        shapes = self._table._lake._remembered.shapes
-        return shape_of(shapes, reading, self._table._name, names, self._columns, snippet=self._snippet)
+        return shape_of(self._table._lake._remembered.shapes, reading, self._table._name, self._form)
 
     # ------------------------------------------------------------ running
 
@@ -135,55 +131,73 @@ class Search(Result):
         table = self._table
         lake = table._lake
         lake._check()
-        with table._reading(self._snapshot) as reading:
-            shape = self._shape(reading)
-            schema, found = reading.schema, shape.indexes
-            queries = [
-                kind_named(c.index.kind).query(c.index, fields, asked.query, asked.options)
-                for c, fields, asked in zip(found, shape.keys, self._queries, strict=True)
-            ]
-            predicate = None if self._where is None else bind_predicate(self._where, schema, self._params)
-            parts = Parts(reading, lake, predicate, shape.read, lake._remembered)
-        self._snapshot = reading.snapshot
-        with lake._pins.pin(reading.snapshot):
-            ranked, chosen, scores = self._best(parts, found, queries)
+        known = self._as_before()
+        if known is not None:
+            shape = known.shape
+            queries, parts = self._asked(known.reading, shape, known.searched)
+        else:
+            with table._reading(self._snapshot) as reading:
+                shape = self._shape(reading)
+                queries, parts = self._asked(reading, shape)
+        self._snapshot = parts.reading.snapshot
+        with lake._pins.pin(self._snapshot):
+            looked = parts.looked()
+            if known is None and parts.shared and parts.searched is not None and table._tx is None:
+                lake._remembered.before.put(self._form, Before(parts.reading, shape, parts.searched))
+            found = self._best(shape, queries, looked)
             if explained is not None:
-                explained.append(self._explain(parts, found, ranked))
-            columns = read_rows(ranked, chosen, shape.read)
+                explained.append(self._explain(parts, looked))
+            columns = read_rows(found, shape.read, shape.exact)
             arrays = columns[: shape.given]
             if shape.row_id:
-                arrays.append(pa.array(chosen.row_ids(ranked)))
-        arrays.append(pa.array(scores, pa.float64()))
+                arrays.append(pa.array(found.row_ids()))
+        arrays.append(pa.array(found.scores, pa.float64()))
         if self._snippet:
-            arrays.append(self._snippets(found, queries, columns[-1]))
+            arrays.append(self._snippets(shape, queries, columns[-1]))
         return pa.Table.from_arrays(arrays, schema=shape.shown)
 
-    def _best(
-        self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
-    ) -> tuple[list[Ranked], Chosen, npt.NDArray[np.float64]]:
-        """Return the ranking of each index, and the best rows with the scores to show."""
-        looked = [parts.looked(coverage) for coverage in indexes]
-        if len(indexes) == 1:
-            ranked = [_ranked(indexes[0], queries[0], looked[0], self._k)]
-            count = len(ranked[0].scores)
-            return ranked, Chosen(np.zeros(count, np.int64), np.arange(count)), ranked[0].scores
+    def _as_before(self) -> Before | None:
+        """Return the last reading for a search of this form if nothing has been committed since."""
+        table = self._table
+        if table._tx is not None or table._snapshot is not None or self._snapshot is not None:
+            return None
+        known = table._lake._remembered.before.get(self._form)
+        return known if known is not None and table._lake._readings.unchanged(known.reading) else None
+
+    def _asked(
+        self, reading: Reading, shape: Shape, searched: Sequence[Looked] | None = None
+    ) -> tuple[list[Any], Parts]:
+        """Return the checked queries, and the parts to search."""
+        queries = [
+            kind.query(c.index, fields, asked.query, asked.options)
+            for kind, c, fields, asked in zip(shape.kinds, shape.indexes, shape.keys, self._queries, strict=True)
+        ]
+        predicate = None if self._where is None else bind_predicate(self._where, reading.schema, self._params)
+        return queries, Parts(reading, self._table._lake, predicate, shape, searched)
+
+    def _best(self, shape: Shape, queries: Sequence[Any], looked: Sequence[Looked]) -> Ranked:
+        """Return the best rows with the scores to show."""
+        if len(queries) == 1:
+            hits = shape.kinds[0].search(shape.indexes[0].index, queries[0], looked[0].parts, self._k)
+            return Ranked(looked[0].sources, *hits)
         depth = max(100, 10 * self._k)
         while True:
-            ranked = [_ranked(c, q, each, depth) for c, q, each in zip(indexes, queries, looked, strict=True)]
+            ranked = [
+                Ranked(each.sources, *kind.search(coverage.index, query, each.parts, depth))
+                for kind, coverage, query, each in zip(shape.kinds, shape.indexes, queries, looked, strict=True)
+            ]
             chosen, scores = fused(
                 [r.row_ids() for r in ranked],
                 [r.scores for r in ranked],
-                [kind_named(c.index.kind).measure == SCORE for c in indexes],
+                [kind.measure == SCORE for kind in shape.kinds],
                 self._weights,
             )
             if len(chosen) >= self._k or all(len(r.scores) < depth for r in ranked):
-                rankings, places = np.array(chosen[: self._k], np.int64).reshape(-1, 2).T
-                return ranked, Chosen(rankings, places), scores[: self._k]
+                return joined(ranked, chosen[: self._k], scores[: self._k])
             depth *= 8
 
-    def _snippets(self, indexes: Sequence[Coverage], queries: Sequence[Any], values: pa.Array) -> pa.Array:
-        for coverage, query in zip(indexes, queries, strict=True):
-            kind = kind_named(coverage.index.kind)
+    def _snippets(self, shape: Shape, queries: Sequence[Any], values: pa.Array) -> pa.Array:
+        for kind, coverage, query in zip(shape.kinds, shape.indexes, queries, strict=True):
             if kind.measure == SCORE:
                 return pa.array(kind.snippets(coverage.index, query, values.to_pylist()), pa.string())
         raise AssertionError("no index of text")
@@ -194,18 +208,13 @@ class Search(Result):
         self._find(explained)
         return explained[0]
 
-    def _explain(self, parts: Parts, indexes: Sequence[Coverage], ranked: Sequence[Ranked]) -> SearchExplanation:
-        segments = sum(isinstance(source, BlocksSource) for r in ranked for source in r.sources)
-        rows = sum(source.count for source in ranked[0].sources if type(source) is RowsSource)
+    def _explain(self, parts: Parts, looked: Sequence[Looked]) -> SearchExplanation:
+        segments = sum(isinstance(source, BlocksSource) for each in looked for source in each.sources)
+        rows = sum(source.count for source in looked[0].sources if type(source) is RowsSource)
         return SearchExplanation(
-            self._table._name, parts.reading.snapshot, tuple(c.index.name for c in indexes), segments, rows,
+            self._table._name, parts.reading.snapshot, tuple(c.index.name for c in parts.indexes), segments, rows,
             parts.scanned, self._where, parts.where.found_by if parts.where is not None else None,
         )  # fmt: skip
-
-
-def _ranked(coverage: Coverage, query: Any, looked: Looked, k: int) -> Ranked:
-    hits = kind_named(coverage.index.kind).search(coverage.index, query, looked.parts, k)
-    return Ranked(looked.sources, hits.parts, hits.slots, hits.scores)
 
 
 class _IndexQuery(NamedTuple):

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from indexlake.indexes.kind import Part
     from indexlake.lake import Lake
     from indexlake.scan import search_shape
-    from indexlake.schema import Field, TableSchema
+    from indexlake.scan.search_shape import Shape
+    from indexlake.schema import TableSchema
     from indexlake.snapshots.reading import Reading
     from indexlake.snapshots.state import TableState
 
@@ -44,7 +45,7 @@ _MASK_BYTES = 64 << 20
 
 class Remembered:
     """What the searches of one lake keep for later ones: hot rows, masks of deleted rows, matches of predicates,
-    numeric columns, the last sources of each index, and the shapes of searches."""
+    numeric columns, the last sources of each index, and the shapes and last readings of searches."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
@@ -54,6 +55,7 @@ class Remembered:
         self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
         self.filtered: Recent[tuple[object, Looked]] = Recent(_REMEMBERED, _MASK_BYTES)
         self.shapes: Recent[search_shape.Remembered] = Recent(_REMEMBERED)
+        self.before: Recent[Before] = Recent(_REMEMBERED)
 
     def mirror(self, table_id: int) -> HotMirror:
         return self._mirrors.setdefault(table_id, HotMirror())
@@ -66,22 +68,51 @@ class Looked(NamedTuple):
     parts: Sequence[Part]
 
 
+class Before(NamedTuple):
+    """The last reading for a form of search, and what follows from it, whatever ``where`` is."""
+
+    reading: Reading
+    shape: Shape
+    searched: Sequence[Looked]
+
+
 class Parts:
-    """The parts of a search; made inside a read transaction, while files are read after it."""
+    """The parts of a search; made inside a read transaction, while files are read after it.
+
+    ``searched`` is known from an earlier search of the same state; then no transaction is needed.
+    """
 
     def __init__(
-        self, reading: Reading, lake: Lake, predicate: Bound | None, fields: Sequence[Field], remembered: Remembered
+        self, reading: Reading, lake: Lake, predicate: Bound | None, shape: Shape, searched: Sequence[Looked] | None
     ) -> None:
         self.reading = reading
-        self._view = View(reading, lake._files, remembered)
-        self._remembered = remembered
-        self._fields = tuple(dict.fromkeys(fields))  # the columns of the result
-        self._hot: list[Chunk] = [] if reading.truncated else self._hot_chunks()
-        own = self._own_rows()
-        if own is not None:
-            self._hot = [*self._hot, Chunk(own, reading.schema)]
-        self.where: Where | None = None if predicate is None else Where(self._view, predicate)
+        self.indexes = shape.indexes
         self.scanned = 0  # how many blocks have no segment
+        self.where: Where | None = None
+        self.shared = reading.newest and reading.writes is None  # whether other searches may reuse the parts
+        self._remembered = lake._remembered
+        self.searched = self._known() if searched is None else searched
+        if self.searched is not None and predicate is None:
+            return
+        self._view = View(reading, lake._files, lake._remembered)
+        self.where = None if predicate is None else Where(self._view, predicate)
+        if self.searched is None:
+            self._fields = tuple(dict.fromkeys(shape.read))  # the columns of the result
+            self._hot: list[Chunk] = [] if reading.truncated else self._hot_chunks()
+            own = self._own_rows()
+            if own is not None:
+                self._hot = [*self._hot, Chunk(own, reading.schema)]
+
+    def _known(self) -> list[Looked] | None:
+        """Return what was searched last if the state is still the same."""
+        found = []
+        if self.shared:
+            for coverage in self.indexes:
+                known = self._remembered.looked.get(coverage.index.index_id)
+                if known is None or known[0] is not self.reading.state:
+                    return None
+                found.append(known[1])
+        return found or None
 
     def _hot_chunks(self) -> list[Chunk]:
         reading, hidden = self.reading, self._view.hidden
@@ -102,32 +133,34 @@ class Parts:
         own.read_own(writes.rows, self.reading.state.current)
         return one_batch(list(own.batches()))
 
-    def looked(self, coverage: Coverage) -> Looked:
-        """Return what to search for one index, after the read transaction.  The order depends on the table alone."""
-        reading, index = self.reading, coverage.index
-        name = str(index.index_id)
-        shared = reading.newest and reading.writes is None
-        known = self._remembered.looked.get(name) if shared else None
-        if known is not None and known[0] is reading.state:
-            looked = known[1]
-        else:
-            sources = list(self._sources(coverage))
-            looked = Looked(sources, [source.part(index) for source in sources])
-            shared = shared and not self.scanned and sum(chunk.rows.nbytes for chunk in self._hot) <= MOST_BYTES
-            if shared:
-                self._remembered.looked.put(name, (reading.state, looked))
-        return looked if self.where is None else self._filtered(name, looked, self.where, shared=shared)
+    def looked(self) -> Sequence[Looked]:
+        """Return what to search for each index, after the read transaction.  The order depends on the table alone."""
+        if self.searched is None:
+            self.searched = [self._look(coverage) for coverage in self.indexes]
+        if self.where is None:
+            return self.searched
+        indexes = [coverage.index.index_id for coverage in self.indexes]
+        return [self._filtered(i, looked, self.where) for i, looked in zip(indexes, self.searched, strict=True)]
 
-    def _filtered(self, name: str, looked: Looked, where: Where, *, shared: bool) -> Looked:
+    def _look(self, coverage: Coverage) -> Looked:
+        sources = list(self._sources(coverage))
+        looked = Looked(sources, [source.part(coverage.index) for source in sources])
+        self.shared &= not self.scanned and sum(chunk.rows.nbytes for chunk in self._hot) <= MOST_BYTES
+        if self.shared:
+            self._remembered.looked.put(coverage.index.index_id, (self.reading.state, looked))
+        return looked
+
+    def _filtered(self, index_id: int, looked: Looked, where: Where) -> Looked:
         """Return the same with masks of the rows that satisfy ``where``, from the cache if possible."""
-        key = f"{name} {where.key}"
+        shared = self.shared and where.form is not None
+        key = (index_id, where.key)
         known = self._remembered.filtered.get(key) if shared else None
         if known is not None and known[0] is where.form and known[1].sources is looked.sources:
             return known[1]
         masks = [source.wanted(where) for source in looked.sources]
         parts = [part._replace(wanted=mask) for part, mask in zip(looked.parts, masks, strict=True)]
         found = Looked(looked.sources, parts)
-        if shared and where.form is not None:
+        if shared:
             for mask in masks:
                 if mask is not None:
                     mask.flags.writeable = False
@@ -140,7 +173,7 @@ class Parts:
         if not reading.truncated:
             covered: set[int] = set()
             for group in coverage.groups(reading.state, reading.snapshot):
-                yield BlocksSource(view, group, view.files.segment(group.segment, index.open))
+                yield BlocksSource(view, group, index)
                 covered |= {block.data_file_id for block, _ in group.blocks}
             for block in reading.state.blocks.records:
                 if block.data_file_id not in covered and block.visible_at(reading.snapshot):

@@ -14,10 +14,12 @@ from indexlake.catalog.index_definitions import no_index
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.schema import ROW_ID, Field
+from indexlake.types.python_rows import is_exact
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import Recent
     from indexlake.indexes.coverage import Coverage
+    from indexlake.indexes.kind import IndexKind
     from indexlake.schema import TableSchema
     from indexlake.snapshots.reading import Reading
     from indexlake.snapshots.state import TableState
@@ -29,33 +31,31 @@ class Shape(NamedTuple):
     """The indexes with their key columns, the columns to read (``given`` of them are returned), the result's schema."""
 
     indexes: Sequence[Coverage]
+    kinds: Sequence[IndexKind]
     keys: Sequence[Sequence[Field]]
     read: Sequence[Field]
     given: int
     row_id: bool
     shown: pa.Schema
+    exact: Sequence[Field]  # the columns to read that Python values reproduce, except for NaN
 
+
+Form = tuple[int, tuple[str, ...], tuple[str, ...] | None, bool]
+"""The table, the names of the indexes or columns, the requested columns, and whether snippets are shown."""
 
 Remembered = tuple["TableState", int, Shape]
 
 
-def shape_of(
-    known: Recent[Remembered],
-    reading: Reading,
-    table: str,
-    names: tuple[str, ...],
-    columns: Sequence[str] | None,
-    *,
-    snippet: bool,
-) -> Shape:
-    """Return the shape of a search by indexes or columns of these names; the user asked for ``columns``."""
-    key = f"{reading.state.table.table_id} {names} {columns} {snippet}"
-    found = known.get(key)
+def shape_of(known: Recent[Remembered], reading: Reading, table: str, form: Form) -> Shape:
+    """Return the shape of a search of the table with this name."""
+    found = known.get(form)
     if found is not None and found[0] is reading.state and found[1] == reading.snapshot:
         return found[2]
     schema = reading.schema
+    _, names, columns, snippet = form
     indexes = [index_for(reading, name, table) for name in names]
-    measure = SCORE if len(indexes) > 1 else kind_named(indexes[0].index.kind).measure
+    kinds = [kind_named(c.index.kind) for c in indexes]
+    measure = SCORE if len(indexes) > 1 else kinds[0].measure
     assert measure is not None
     added = [measure, SNIPPET] if snippet else [measure]
     fields = _fields(schema, columns, added)
@@ -68,8 +68,9 @@ def shape_of(
         shown.append(pa.field(SNIPPET, pa.string()))
     read = [*fields, _text_field(indexes, schema)] if snippet else fields
     keys = [c.index.fields(schema) for c in indexes]
-    shape = Shape(indexes, keys, read, len(fields), row_id, pa.schema(shown))
-    known.put(key, (reading.state, reading.snapshot, shape))
+    exact = [f for f in read if is_exact(f.type)]
+    shape = Shape(indexes, kinds, keys, read, len(fields), row_id, pa.schema(shown), exact)
+    known.put(form, (reading.state, reading.snapshot, shape))
     return shape
 
 

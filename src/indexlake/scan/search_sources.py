@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.indexes.kind import Part, Slots
+from indexlake.indexes.registry import kind_named
 from indexlake.scan.execute import read_task
 from indexlake.scan.numbers import Column, numbers_of, plain
 from indexlake.scan.plan import block_task
@@ -131,6 +132,10 @@ class RowsSource:
             self._numbers[f.column] = numbers_of(self._rows.column(f.column))
         return self._numbers[f.column]
 
+    def held(self, f: Field, slots: Slots) -> pa.Array | None:
+        """Return a column of some rows if it is in memory, else None."""
+        return take(self._rows.column(f.column), pa.array(slots))
+
     def few_rows(self, slots: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
         """Return rows as Python values by column; None if these would not reproduce the columns exactly."""
         columns = {f.column: self._rows.column(f.column) for f in fields}
@@ -149,6 +154,9 @@ class GapSource(RowsSource):
     def numbers(self, f: Field, wanted: int) -> Column | None:
         return None
 
+    def held(self, f: Field, slots: Slots) -> pa.Array | None:
+        return None
+
     def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         yield slice(None), self._held.columns(self._positions(slots), fields)
 
@@ -162,14 +170,15 @@ class GapSource(RowsSource):
 class BlocksSource:
     """Blocks that one segment covers."""
 
-    def __init__(self, view: View, group: Group, segment: Any) -> None:
+    def __init__(self, view: View, group: Group, index: Index) -> None:
         self._view = view
+        self._index = index
         self._group = group
         self._blocks = group.blocks
         self._path = group.segment.path
         self._ids = tuple([block.data_file_id for block, _ in group.blocks])
         self._numbers: dict[str, weakref.ref[Column]] = {}  # weak, since remembered columns may be dropped
-        self._segment = segment
+        self._segment = view.files.segment(group.segment, index.open)
         self._live = self._visible()
 
     def part(self, index: Index) -> Part:
@@ -247,6 +256,13 @@ class BlocksSource:
             if found is not None:
                 self._numbers[f.column] = weakref.ref(found)
         return found
+
+    def held(self, f: Field, slots: Slots) -> pa.Array | None:
+        """See `RowsSource`."""
+        index = self._index
+        if f not in index.fields(self._view.reading.schema)[:1]:
+            return None
+        return kind_named(index.kind).values(self._segment, slots, f.type)
 
     def _all_numbers(self, f: Field) -> Column | None:
         if not plain(f.type):

@@ -32,6 +32,9 @@ class MemoryReadings(Readings):
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
         return _OpenReading(self, table_id, choose)
 
+    def unchanged(self, reading: Reading) -> bool:
+        return self.at_hand(reading.state.table.table_id) is reading.state
+
     def newest(self) -> int:
         return self._store.visible
 

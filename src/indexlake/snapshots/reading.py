@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from indexlake.catalog import commits
+from indexlake.catalog import commits, table_heads
 from indexlake.errors import ConvertedError
 from indexlake.snapshots.sequences import Sequences
 from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
@@ -79,6 +79,10 @@ class Readings:
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
         """Return a context manager that gives a ``Reading`` of the newest snapshot, unless another is chosen."""
         return OpenReading(self, table_id, choose)
+
+    def unchanged(self, reading: Reading) -> bool:
+        """Return whether a reading of the newest snapshot is known to be current; cheaper than another reading."""
+        return table_heads.last_if_known(self.catalog, reading.state.table.table_id) == reading.snapshot
 
     def newest(self) -> int:
         with self.catalog.read() as r:

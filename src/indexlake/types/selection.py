@@ -53,9 +53,9 @@ def within(positions: Any, first: int, end: int) -> Any:
     return positions[low:high].astype(np.int64) - first
 
 
-def are_few(places: Any, rows: int) -> bool:
-    """Return whether a batch without the rows at these places is returned as the slices between them."""
-    return len(places) * _SLICE_ROWS <= rows
+def are_few(count: int, rows: int) -> bool:
+    """Return whether so many of some rows are dropped without a copy, by returning the slices between them."""
+    return count * _SLICE_ROWS <= rows
 
 
 def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
@@ -65,7 +65,7 @@ def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
         return [batch]
     if count == rows:
         return []
-    if are_few(places, rows) or not batch.num_columns:
+    if are_few(count, rows) or not batch.num_columns:
         firsts, ends = [0, *(places + 1).tolist()], [*places.tolist(), rows]
         return [batch.slice(first, end - first) for first, end in zip(firsts, ends, strict=True) if first < end]
     # Column by column: filtering a whole batch takes twice as long.

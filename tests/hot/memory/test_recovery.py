@@ -236,7 +236,7 @@ def test_zeros_where_records_were_that_a_later_one_knew_to_be_durable_are_refuse
         for last in range(first, len(records) - 1):
             begin, end = records[first][1], records[last][2]
             path.write_bytes(content[:begin] + bytes(end - begin) + content[end:])
-            _refused(image, "is damaged after commit .*, and a later record shows more to be durable")
+            _refused(image, "is damaged after commit .*, and a later record shows more was durable")
 
 
 def test_bytes_among_the_zeros_that_are_no_record_are_cut(memory: il.Lake, disk: Disk) -> None:

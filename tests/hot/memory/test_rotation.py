@@ -222,7 +222,7 @@ try:
         t.insert({"id": n, "text": "x" * 2000})
         n += 1
 except il.StorageError as error:
-    assert "takes no more writes: it could not write to its redo log" in str(error)
+    assert "accepts no more writes: it could not write to its redo log" in str(error)
 assert sorted(row["id"] for row in t) == list(range(n))
 print(n, os.path.getsize(path))
 os._exit(9)  # without closing anything

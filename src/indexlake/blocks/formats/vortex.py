@@ -248,8 +248,7 @@ class VortexReader:
         here: tuple[int, int] | None,
         without: Positions | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows decoded by Vortex in threads of its own; those of a range of rows, and those without some, by this
-        thread, which takes less time of the processor."""
+        """Rows decoded by Vortex in threads of its own; those of a range of rows by this thread, as one of several."""
         import vortex
 
         if positions is not None and expression is None and len(positions) <= min(_SOME_ROWS, batch_rows):
@@ -261,20 +260,23 @@ class VortexReader:
             options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
             if here is not None:
                 arrays = self._range_scan(columns, expression, batch_rows).execute(row_range=here)
-            elif dictionaries or without is not None:
+            elif dictionaries:
                 arrays = self._usable().scan(columns, **options)
             else:
                 arrays = None
                 reader = self._usable().to_arrow(columns, **options, schema=stored)
+        start = 0 if here is None else here[0]
         if arrays is not None:
-            yield from self._decoded(arrays, stored, dictionaries, 0 if here is None else here[0], without)
+            yield from self._decoded(arrays, stored, dictionaries, start, without)
             return
         while True:
             with self._guarded():
                 batch = next(reader, None)
             if batch is None:
                 return
-            yield batch
+            gone = () if without is None else selection.within(without, start, start + batch.num_rows)
+            start += batch.num_rows
+            yield from selection.without(batch, gone)
 
     def _range_scan(self, columns: list[str], expression: Any, batch_rows: int) -> Any:
         """The prepared scan that was used last, since threads that read other rows of the block ask for the same:
@@ -311,7 +313,7 @@ class VortexReader:
                     return
                 gone = () if without is None else selection.within(without, start, start + len(rows))
                 start += len(rows)
-                mask = None if selection.are_few(gone, len(rows)) else selection.others(len(rows), gone)
+                mask = None if selection.are_few(len(gone), len(rows)) else selection.others(len(rows), gone)
                 early = None if mask is None else vortex.array(mask)
                 columns = []
                 for field in stored:

@@ -70,7 +70,7 @@ def in_full(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuer
     """Return the distances that users see, to some rows or (None) all, using little memory."""
     count = len(vectors) if rows is None else len(rows)
     if count <= _SLICE:
-        return distances(metric, vectors if rows is None else vectors[rows], query.precise)
+        return distances(metric, vectors if rows is None else vectors.take(rows, axis=0), query.precise)
     found = np.empty(count, np.float64)
     for at in range(0, count, _SLICE):
         here = slice(at, at + _SLICE)

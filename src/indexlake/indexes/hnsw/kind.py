@@ -19,6 +19,7 @@ from indexlake.indexes.kind import (
     Hits,
     IndexKind,
     Part,
+    Slots,
     refuse_include,
     refuse_params,
     refuse_unique,
@@ -95,6 +96,12 @@ class Hnsw(IndexKind):
 
     def search(self, index: Index, query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
         return search(index.params, query, parts, k)
+
+    def values(self, segment: VectorSegment, slots: Slots, type: pa.FixedSizeListType) -> pa.Array | None:
+        if segment.is_at_length_one:
+            return None
+        items = pa.array(segment.stored()[segment.places().rows_of(slots)].reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(items, type=type) if items.type == type.value_type else None
 
 
 def _is_vector(type: pa.DataType) -> bool:

@@ -46,13 +46,10 @@ def distances(metric: str, vectors: npt.NDArray[Any], query: npt.NDArray[np.floa
 
     Under cosine, the rows and the query must have length one.
     """
-    rows = vectors.astype(np.float64)
+    found: npt.NDArray[np.float64]
     if is_l2(metric):
-        rows -= query
-        rows *= rows
-    else:
-        rows *= query
-    found: npt.NDArray[np.float64] = rows.sum(axis=1)
-    if metric == "cosine":
-        return np.clip(1.0 - found, 0.0, 2.0)
-    return found if is_l2(metric) else -found
+        away = vectors - query
+        found = np.einsum("ij,ij->i", away, away)
+        return found
+    found = np.einsum("ij,j->i", vectors.astype(np.float64), query)
+    return np.clip(1.0 - found, 0.0, 2.0) if metric == "cosine" else -found

@@ -37,6 +37,11 @@ class Places:
         found[self._groups[live_vectors]] = True
         return found
 
+    def rows_of(self, slots: Slots) -> Slots:
+        """Return the rows of slots that have one."""
+        found = slots if self._slots is None else np.searchsorted(self._slots, slots)
+        return found if self._groups is None else self._groups[found].astype(np.int64)
+
     def nearest(self, rows: Slots, far: Far, live: Mask | None, k: int) -> tuple[Slots, Far]:
         """Return the k nearest live slots of the rows, nearest first.  Each of the rows must have a live slot."""
         order = np.lexsort((rows, far))[:k]

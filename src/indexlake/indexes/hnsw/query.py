@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,7 @@ _OPTIONS = ("ef", "exact")
 MAX_EF = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VectorQuery:
+class VectorQuery(NamedTuple):
     """`vector` (float32) finds candidates, `precise` (float64) gives distances; of length one under cosine.
 
     ``ef``: how broadly to search graphs, overriding the index.  ``exact``: use no graph.  ``is_huge``: the squared
@@ -39,18 +37,7 @@ class VectorQuery:
 
 
 def vector_query(column: str, dimension: int, metric: str, given: Any, options: Mapping[str, Any]) -> VectorQuery:
-    for name in options:
-        if name not in _OPTIONS:
-            raise ExpressionError(
-                f"A vector search has no option {name!r}; it has ef (how broadly the graph is searched) and exact=True."
-            )
-    ef, exact = options.get("ef"), options.get("exact", False)
-    if ef is not None:
-        ef, given_ef = whole_number(ef), ef
-        if ef is None or not 1 <= ef <= MAX_EF:
-            raise ExpressionError(f"The option 'ef' is a whole number from 1 to {MAX_EF}, not {given_ef!r}.")
-    if not isinstance(exact, bool):
-        raise ExpressionError(f"The option 'exact' is True or False, not {exact!r}.")
+    ef, exact = _checked(options) if options else (None, False)
     numbers = _numbers(column, dimension, given)
     if len(numbers) != dimension:
         raise ExpressionError(
@@ -80,8 +67,27 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
     return VectorQuery(vector, precise, ef, exact, square > LIMIT)
 
 
+def _checked(options: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return the options ``ef`` and ``exact``."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise ExpressionError(
+                f"A vector search has no option {name!r}; it has ef (how broadly the graph is searched) and exact=True."
+            )
+    ef, exact = options.get("ef"), options.get("exact", False)
+    if ef is not None:
+        ef, given = whole_number(ef), ef
+        if ef is None or not 1 <= ef <= MAX_EF:
+            raise ExpressionError(f"The option 'ef' is a whole number from 1 to {MAX_EF}, not {given!r}.")
+    if not isinstance(exact, bool):
+        raise ExpressionError(f"The option 'exact' is True or False, not {exact!r}.")
+    return ef, exact
+
+
 def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[Any]:
     """Return the numbers of a list, a tuple, an array or an Arrow value."""
+    if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "iuf":
+        return given
     example = f"a list, tuple, NumPy array or Arrow array of {dimension} numbers"
     asked = f"Column {column!r} is searched with {example}"
     if isinstance(given, pa.Scalar):

@@ -9,13 +9,14 @@ eligible rows are computed, whichever is estimated to be faster.  So there are a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.exact import in_full, nearest
+from indexlake.indexes.hnsw.findable import Findable
 from indexlake.indexes.hnsw.graph import Graph
 from indexlake.indexes.hnsw.header import wrong
 from indexlake.indexes.hnsw.metric import Vectors
@@ -24,7 +25,7 @@ from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Hits, Part
 
 _MEASURED = 10  # a graph's breadth was measured for this many results
-_MORE = 2  # the additional breadth per further rank
+_MORE = 1.5  # the additional breadth per further rank
 
 Rows = npt.NDArray[np.int64]
 
@@ -47,65 +48,51 @@ def _search_part(
     params: Mapping[str, Any], query: VectorQuery, part: Part, k: int
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
     """Return the slots of the k nearest in a part, nearest first, and their distances."""
-    segment = part.segment
+    segment, mask = part.segment, part.mask
     if segment.facts.dimension != len(query.vector):
         raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
     places: Places = segment.places()
-    some = None if part.mask is None else _eligible(segment, part.mask)
-    if some is not None and len(some.rows) == len(segment):
-        some = None
-    live, count = (None, len(segment)) if some is None else (some.live, len(some.rows))
+    some = None if mask is None else segment.findable().by(mask, places)
+    count = len(segment) if some is None else len(some.rows)
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
+    if count == len(segment):
+        some = None
     vectors: Vectors = segment.vectors()
     metric: str = segment.facts.metric
     rows = None
     if segment.facts.breadth and not query.exact and not query.is_huge:
         breadth = query.ef or params["ef_search"] or segment.facts.breadth
-        rows = _by_graph(segment, query.vector, live, count, k, breadth)
+        rows = _by_graph(segment, query.vector, some, count, k, breadth)
     if rows is None:
-        rows = nearest(metric, vectors, None if some is None else some.rows, query, k)
+        rows = _exact(metric, vectors, some, query, k)
     far = in_full(metric, vectors, rows, query)
-    return places.nearest(rows, far, part.mask, k)
+    return places.nearest(rows, far, mask, k)
 
 
-class _Eligible(NamedTuple):
-    """The rows of a segment that may be found, according to a mask of its slots."""
-
-    mask: npt.NDArray[np.bool_]
-    live: npt.NDArray[np.bool_]
-    rows: Rows
-
-
-def _eligible(segment: Any, mask: npt.NDArray[np.bool_]) -> _Eligible:
-    """Return the eligible rows; the answer for the latest read-only mask is cached."""
-    known: _Eligible | None = segment.last_some
-    if known is not None and known.mask is mask:
-        return known
-    live = segment.places().live_rows(mask)
-    found = _Eligible(mask, live, np.flatnonzero(live))
-    if not mask.flags.writeable:
-        segment.last_some = found
-    return found
+def _exact(metric: str, vectors: Vectors, some: Findable | None, query: VectorQuery, k: int) -> Rows:
+    """Return candidates for the k nearest, by their distances."""
+    if some is None or some.packed is None:
+        return nearest(metric, vectors, None if some is None else some.rows, query, k)
+    return some.rows[nearest(metric, some.packed, None, query, k)]
 
 
-def _by_graph(
-    segment: Any, query: Vectors, live: npt.NDArray[np.bool_] | None, count: int, k: int, breadth: int
-) -> Rows | None:
+def _by_graph(segment: Any, query: Vectors, some: Findable | None, count: int, k: int, breadth: int) -> Rows | None:
     """Return rows found by the graph, or None if computing the distances to all of them is faster."""
     rows, dimension = segment.vectors().shape
     exact = costs.in_order(rows, dimension)
-    if live is not None:
-        exact = min(exact, costs.chosen(count, dimension))
+    if some is not None:
+        cost = costs.chosen if some.packed is None else costs.packed
+        exact = min(exact, cost(count, dimension))
     rank = k * rows / count  # the estimated rank of the last of them among all rows
     while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:
         graph: Graph = segment.graph()
-        if live is None:
+        if some is None:
             found = graph.search(query, k, ef)
             return found if len(found) == k else None
-        found = graph.search(query, max(ef // 2, k), ef)  # the outer half of what a search sees has many gaps
-        eligible = found[live[found]]
-        if len(eligible) >= k:
-            return eligible[:k]
-        rank = max(2 * rank, k * len(found) / (len(eligible) + 1))
+        found = graph.search(query, max(ef, k), ef)
+        there = found[some.live[found]]
+        if len(there) >= k:
+            return there[:k]
+        rank = max(2 * rank, k * len(found) / (len(there) + 1))
     return None

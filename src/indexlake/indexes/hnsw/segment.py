@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.indexes.hnsw.findable import FindableRows
 from indexlake.indexes.hnsw.graph import Graph, Links
 from indexlake.indexes.hnsw.header import HEADER_SIZE, Section, parse, wrong
 from indexlake.indexes.hnsw.metric import Vectors, unit
@@ -42,7 +43,7 @@ class VectorSegment:
         self._vectors: Vectors | None = None
         self._graph: Graph | None = None
         self._places: Places | None = None
-        self.last_some: Any = None  # used by `search`
+        self._findable: FindableRows | None = None
 
     def __len__(self) -> int:
         """Return the number of distinct vectors."""
@@ -64,6 +65,17 @@ class VectorSegment:
                 raise wrong(self.path, "its vectors contradict its slots")
             self._places = Places(facts.rows, slots, groups)
         return self._places
+
+    @property
+    def is_at_length_one(self) -> bool:
+        """Whether it stores the vectors scaled to length one."""
+        return self.facts.metric == "cosine" and self.facts.item_size == 4
+
+    def findable(self) -> FindableRows:
+        """Return the rows that may be found, by mask."""
+        if self._findable is None:
+            self._findable = FindableRows(self.vectors())
+        return self._findable
 
     def validity(self) -> npt.NDArray[np.bool_]:
         """Return which slots have a vector that can be found."""
