@@ -31,6 +31,11 @@ RESERVED_PREFIX = "_indexlake_"
 COMMENT = b"comment"
 """The metadata key for a column's comment."""
 
+FUNCTIONS_WITHOUT_PARENTHESES = frozenset({
+    "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_user", "session_user",
+    "user", "current_schema", "current_catalog", "current_role",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -158,7 +163,12 @@ class TableSchema:
     @cached_property
     def sql_arrow(self) -> pa.Schema:
         """The columns that our own SQL conditions may name: not those that have another type in SQL."""
-        return pa.schema([f for f in self.arrow_with_row_id if cast_type(f) is None])
+        return pa.schema([f for f in self.arrow_with_row_id if cast_type(f) is None and not self.hides_functions])
+
+    @cached_property
+    def hides_functions(self) -> bool:
+        """Whether a column has the name of a function that SQL calls without parentheses: then the column is meant."""
+        return not FUNCTIONS_WITHOUT_PARENTHESES.isdisjoint(self.by_name)
 
     @cached_property
     def file(self) -> pa.Schema:

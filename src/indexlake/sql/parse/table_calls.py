@@ -1,10 +1,13 @@
 """Rewrites table functions that take tables by name, so that these tables can be found.
 
-``query('…')`` becomes the query in its text, ``query_table('t')`` becomes the table.  ``histogram(t, x)`` and
-``histogram_values`` are made to read the table through a common table expression.
+``query('…')`` becomes the query in its text, ``query_table('t')`` becomes the table, and ``table t`` inside a query
+becomes ``from t``.  ``histogram(t, x)`` and ``histogram_values`` are made to read the table through a common table
+expression.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from indexlake.sql.parse.fragment import Edit, Fragment, edited
 from indexlake.sql.parse.token_reader import TokenReader
@@ -16,9 +19,13 @@ _COMMON = "__il_table_"
 
 def written_out(fragment: Fragment) -> Fragment:
     """Return the query with such calls replaced, or reading from a common table expression."""
-    if not fragment.has_word(*_CALLS):
+    if not fragment.has_word(*_CALLS, "table"):
         return fragment
-    edits: list[Edit] = []
+    edits: list[Edit] = [
+        (token.start, token.end, "from")
+        for before, token in pairwise(fragment.tokens)
+        if token.is_word("table") and (before.is_symbol("(") or before.is_word("union", "all", "except", "intersect"))
+    ]
     common: list[str] = []
     for n, token in enumerate(fragment.tokens[:-1]):
         before = fragment.tokens[n - 1] if n else None

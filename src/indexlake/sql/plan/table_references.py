@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from indexlake.schema import ROW_ID, TableSchema
+from indexlake.schema.table_schema import FUNCTIONS_WITHOUT_PARENTHESES
 from indexlake.sql.plan.calls import is_call
 from indexlake.sql.plan.conjuncts import Conjunct, JoinTree, conjuncts_of
 from indexlake.sql.plan.derived_tables import DerivedTables
@@ -128,6 +129,8 @@ class _Names:
                     names.add(node.name.lower())
             elif isinstance(node, exp.Var):
                 names.add(node.name.lower())
+            elif isinstance(node, exp.Func) and node.sql_name().lower() in FUNCTIONS_WITHOUT_PARENTHESES:
+                names.add(node.sql_name().lower())
         if star:
             requested = self._requested(select)
             if requested is None:

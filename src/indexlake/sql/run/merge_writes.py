@@ -59,7 +59,9 @@ def _own_merge(
     """Return the merge in our own expressions, or None if DuckDB has to compute it."""
     if any(clause.action == "error" or _takes_defaults_by_row(clause, schema) for clause in statement.clauses):
         return None
-    if not writing.engine.computes_as_usual or any(cast_type(f) is not None for f in schema.fields):
+    if not writing.engine.computes_as_usual or schema.hides_functions:
+        return None
+    if any(cast_type(f) is not None for f in schema.fields):
         return None  # DuckDB compares these columns in its own way
     ours = {f.name.lower() for f in schema.fields}
     theirs = {name.lower() for name in source.schema.names}

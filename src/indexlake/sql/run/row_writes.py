@@ -206,7 +206,7 @@ class RowWrites:
     ) -> tuple[str, dict[str, Any] | None, Bound] | None:
         """Return an expression in our own terms, cast if a type is given, or None if only DuckDB can compute it."""
         params = self._parameters.of(written.parameters) or None
-        if not self._engine.computes_as_usual:
+        if not self._engine.computes_as_usual or schema.hides_functions:
             return None
         try:
             text = requalified(written, self._writing.named(statement))

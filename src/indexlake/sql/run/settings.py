@@ -34,8 +34,8 @@ SETTINGS = ORDERINGS | MEANINGS | {
     "allocator_bulk_deallocation_flush_threshold", "allocator_background_threads", "catalog_error_max_schemas",
     "deprecated_using_key_syntax",
 }  # fmt: skip
-"""Besides those that change what a query means: how fast it is answered, the order of its rows without ORDER BY, what is
-reported about it, which spellings are accepted, and how DuckDB keeps a database of its own."""
+"""Besides those that change what a query means: how fast it is answered, the order of its rows without ORDER BY, what
+is reported about it, which spellings are accepted, and how DuckDB keeps a database of its own."""
 
 _TESTS = re.compile("debug_.*|verify_.*")
 _OTHER_NAMES = {
