@@ -36,6 +36,7 @@ LOCAL_ROWS = 128
 """and so are up to this many rows in total on local storage: threads would cost more than they save."""
 
 BATCH_ROWS = 65_536
+NONE = np.zeros(0, np.int64)
 SPREAD_ROWS = 2 * BATCH_ROWS
 """How many rows of a block one thread reads while others read the rest."""
 FEW_DELETED = 0.1
@@ -100,12 +101,16 @@ def read_task(
     held: Collection[str] = ()
     if dictionaries and pushed is predicate:
         held = {f.column for f in fields if f.name in dictionaries}.intersection(columns)
-    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, gone):
+    deleted_rows = _DeletedRows(reader, task.rows, gone) if bound is None and gone is not None else None
+    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, None if bound is None else gone):
         keep = _visible(batch, task, hidden)
-        if keep is not None:
-            batch = selection.keep(batch, keep)
-            if not batch.num_rows:
-                continue
+        drop = deleted_rows.among(batch.num_rows) if deleted_rows is not None else NONE
+        if keep is not None or (len(drop) and predicate is not None):
+            live = selection.others(batch.num_rows, drop)
+            batch = selection.keep(batch, live if keep is None else pc.and_(keep, live))
+            drop = NONE
+        if not batch.num_rows:
+            continue
         rows = _dressed(batch, fields, row_id=row_id)
         if version:
             begun = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
@@ -115,7 +120,22 @@ def read_task(
             rows = selection.keep(rows, predicate.mask(dressed))
             if not rows.num_rows:
                 continue
-        yield rows
+        yield from selection.without(rows, drop) if len(drop) else (rows,)
+
+
+class _DeletedRows:
+    """Finds the deleted rows in the batches of a read, which must return every row of the chunks it covers."""
+
+    def __init__(self, reader: BlockReader, rows: tuple[int, int] | None, gone: npt.NDArray[np.uint64]) -> None:
+        starts = reader.chunk_starts()
+        self._next = 0 if rows is None else int(starts[np.searchsorted(starts, rows[0])])
+        self._gone = gone.astype(np.int64)
+
+    def among(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the indices of the deleted rows among the next ``count`` rows."""
+        start, self._next = self._next, self._next + count
+        first, end = np.searchsorted(self._gone, [start, self._next])
+        return self._gone[first:end] - start
 
 
 def _in_file_columns(task: BlockTask, predicate: Bound) -> Bound:
@@ -316,7 +336,7 @@ def pieces(
 
 
 def _spread(task: BlockTask) -> Iterator[BlockTask]:
-    """Split the task for several threads, unless it is small or of Vortex, which has threads of its own."""
+    """Split the task for several threads, unless it is small or a Vortex file, read in threads of its own."""
     if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
         yield task
         return

@@ -23,10 +23,10 @@ from indexlake.blocks.formats.batches import (
     truth,
     with_columns_of,
 )
-from indexlake.types import selection
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.outside import in_python
 from indexlake.types.python_rows import python_dicts
+from indexlake.types.selection import as_mask, gather, others
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
@@ -107,13 +107,15 @@ class ChunkedReader:
         for batch, is_own, gone in self._joined(
             fetched, self._selected(positions, survivors, rows, without), batch_rows, predicate
         ):
+            found = batch
             if predicate is not None and self._chunks.mapped:
-                found, gone = matching(batch, predicate, self.schema, gone), None
-                batch, is_own = found, is_own or found is not batch
-            for rest in selection.without(batch if is_own else copied(batch), () if gone is None else gone):
-                for start in range(0, rest.num_rows, batch_rows):
-                    for part in cut(rest.slice(start, batch_rows)):
-                        yield from decoded_batches(part, logical)
+                found = matching(batch, predicate, self.schema, gone)
+            elif gone is not None:
+                found = batch.filter(others(batch.num_rows, gone))
+            batch = copied(found) if found is batch and not is_own else found
+            for start in range(0, batch.num_rows, batch_rows):
+                for part in cut(batch.slice(start, batch_rows)):
+                    yield from decoded_batches(part, logical)
 
     def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
         return []
@@ -127,7 +129,7 @@ class ChunkedReader:
         joined = self._joined(list(dict.fromkeys(columns)), self._selected(wanted), BATCH_ROWS, None)
         rows = [batch if is_own else copied(batch) for batch, is_own, _ in joined]
         if places is not None and rows:
-            rows = selection.gather(rows, pa.array(places), rows[0].schema)
+            rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -205,11 +207,11 @@ class ChunkedReader:
         first = self._chunks.load(index, named, referring=True)
         if inside is None and (gone is None or not predicate.fallible):
             mask = self._truth(first, predicate)
-            mask = mask if gone is None else pc.and_(mask, selection.others(len(mask), gone))
+            mask = mask if gone is None else pc.and_(mask, others(len(mask), gone))
         else:  # the predicate is not evaluated for unwanted rows
             places = np.delete(np.arange(first.num_rows), gone) if inside is None else inside
             found = self._truth(first.take(pa.array(places)), predicate)
-            mask = pc.invert(selection.others(first.num_rows, places[np.asarray(found)]))
+            mask = pc.invert(others(first.num_rows, places[np.asarray(found)]))
         if not mask.true_count:
             return first.slice(0, 0)
         if rest:
@@ -226,7 +228,7 @@ class ChunkedReader:
         values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
         known = truth(pa.RecordBatch.from_arrays([values], batch.schema.names), predicate, self.schema)
         references = np.asarray(pc.fill_null(column.indices, len(values) - 1))
-        return selection.as_mask(np.asarray(known)[references])
+        return as_mask(np.asarray(known)[references])
 
     def _count(self, index: int) -> int:
         return self._firsts[index + 1] - self._firsts[index]
