@@ -121,7 +121,6 @@ def test_a_setting_holds_for_the_queries_of_this_lake(lake: il.Lake) -> None:
         ("install httpfs", "Extensions cannot be installed"),
         ("load httpfs", "extension"),
         ("use other", "namespace="),
-        ("vacuum", "pipeline"),
         ("set temp_directory = '/tmp'", "cannot be changed"),
         ("set nosuch = 1", "'nosuch'"),
     ],
@@ -242,3 +241,26 @@ def test_times_are_stored_in_utc_whatever_zone_is_set(lake: il.Lake) -> None:
     assert lake.sql("select a::varchar from t").scalar() == "2024-01-01 00:00:00+09"
     lake.sql("reset timezone")
     assert lake.sql("select a::varchar from t").scalar() == "2023-12-31 15:00:00+00"
+
+
+def test_definitions_are_asked_for_while_others_define_and_write(lake: il.Lake) -> None:
+    problems: list[BaseException] = []
+
+    def work(own: int) -> None:
+        try:
+            for n in range(3):
+                name = f"t{own}_{n}"
+                lake.sql(f"create table {name} (a int primary key, b int default 3 check (b > 0), c as (a + b))")
+                lake.sql(f"prepare p_{name} as select * from {name} where a = $1")
+                lake.sql(f"insert into {name} (a) values (1)")
+                assert lake.sql(f"describe select * from {name}").count() == 3
+                assert lake.sql(f"select count(*) from duckdb_columns() where table_name = '{name}'").scalar() == 3
+        except BaseException as error:
+            problems.append(error)
+
+    workers = [threading.Thread(target=work, args=(own,)) for own in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert problems == []

@@ -324,7 +324,7 @@ def test_the_command_line_prints_results(lake: il.Lake, tmp_path: Path) -> None:
         ("create table x (a int references t (id))", "REFERENCES is not supported in a table"),
         ("alter table t add column c int primary key", "Add the column first, then ALTER TABLE"),
         ("alter table t alter column id set data type using id + 1", "Name the type before USING"),
-        ("update t set name.id = 1", "is not the table being changed. Set whole columns"),
+        ("update t set name.id = 1", "A column is set by its name alone, and as a whole, not a field of it"),
         ("delete from t where id = 1 order by id limit 1", "ORDER belongs to queries: choose the rows by WHERE"),
         ("delete from t limit 1", "LIMIT belongs to queries"),
         ("update t set name = abs(sum(id) over (order by id))", "UPDATE has no window functions"),

@@ -13,7 +13,7 @@ from indexlake.sql.parse.token_reader import TokenReader
 _NUMBERING = ("autoincrement", "auto_increment", "identity", "generated")
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
                  "constraint", "using", "comment", *_NUMBERING)  # fmt: skip
-_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint", "collate")
+_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint", "collate", "using")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
@@ -26,6 +26,8 @@ def create(r: TokenReader) -> st.Definition:
     if r.sees("local", "temp") or r.sees("local", "temporary"):
         r.take("local")
     temporary = r.take("temp") or r.take("temporary")
+    if r.sees("unlogged", "table"):
+        r.take("unlogged")
     if r.take("view"):
         return _create_view(r, replace, temporary)
     if r.here is not None and r.here.is_word(*KINDS):
@@ -86,10 +88,13 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
     key: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     constraints: list[st.Constraint] = []
+    definition: Fragment | None = None
     if r.sees_symbol("("):
         names = _only_names(r)
         if not names:
+            first = r.place
             columns, key, constraints = _elements(r)
+            definition = r.since(first)
     options = r.options() if r.take("with") else ()
     query, with_data = None, True
     if r.take("as"):
@@ -99,10 +104,11 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
         query, with_data = _without_data_clause(r, query)
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
-    if not r.at_end:
+    if not r.take("on", "commit", "preserve", "rows") and not r.at_end:
         r.fail("Only WITH (option = value, …) can follow the columns. Write comments with COMMENT ON TABLE.")
     return st.CreateTable(
-        table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
+        table, if_not_exists, replace, tuple(columns), key, tuple(constraints), definition, names, query, with_data,
+        options,
     )  # fmt: skip
 
 
@@ -114,10 +120,28 @@ def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporary
     names = _only_names(r) if r.sees_symbol("(") else ()
     if r.take("as"):
         query, with_data = _without_data_clause(r, st.Query(r.rest("a query")))
-        return st.CreateTemporaryTable(table, if_not_exists, replace, None, names, query, with_data)
+        return st.CreateTemporaryTable(table, if_not_exists, replace, None, (), names, query, with_data)
     if names or not r.sees_symbol("("):
         r.fail("Expected the columns with their types in parentheses, or AS and a query.")
-    return st.CreateTemporaryTable(table, if_not_exists, replace, r.rest(), (), None, True)
+    first = r.place
+    types = tuple(t for t in r.listed(lambda: _element_type(r), trailing=True) if t is not None)
+    definition = r.since(first)
+    if not r.take("on", "commit", "preserve", "rows") and not r.at_end:
+        r.fail("Nothing follows the columns of a temporary table: its rows stay until it is dropped.")
+    r.expect_end()
+    return st.CreateTemporaryTable(table, if_not_exists, replace, definition, types, (), None, True)
+
+
+def _element_type(r: TokenReader) -> Fragment | None:
+    """Step over a column or constraint, whose definition DuckDB parses; return the type of the column."""
+    found = None
+    if r.here is not None and not r.here.is_word(*_TABLE_WORDS):
+        r.name("a column name")
+        if not r.sees("generated") and not r.sees("as"):
+            found = _type(r)
+    if not r.sees_symbol(",") and not r.sees_symbol(")"):
+        r.operand("Expected a constraint here.")
+    return found
 
 
 def _only_names(r: TokenReader) -> tuple[str, ...]:
@@ -189,6 +213,7 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
     default: Fragment | None = None
     generated: Fragment | None = None
     collation: Fragment | None = None
+    stored = False
     constraints: list[st.Constraint] = []
     while r.here is not None and not r.sees_symbol(",") and not r.sees_symbol(")"):
         own = r.name("a constraint name") if r.take("constraint") else None
@@ -202,15 +227,20 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
             default = r.operand("Expected the default's value here.", *_AFTER_DEFAULT)
         elif r.take("generated", "always", "as") or r.take("as"):
             generated = r.parenthesised()
-            if not r.take("stored"):
+            stored = r.take("stored")
+            if not stored:
                 r.take("virtual")
         elif r.take("collate"):
             collation = _collation(r)
+        elif r.take("using", "compression"):  # blocks choose their own encodings
+            if r.sees("auto") or r.sees("constant") or r.sees("empty"):
+                r.fail("This kind of compression cannot be chosen: leave USING COMPRESSION out.")
+            r.name("a kind of compression")
         elif r.sees("check") or r.sees("unique"):
             constraints.append(_constraint(r, own, name))
         else:
             _refuse_constraint(r)
-    column = st.ColumnDefinition(name, type_text, nullable and not is_key, default, place, generated, collation)
+    column = st.ColumnDefinition(name, type_text, nullable and not is_key, default, place, generated, collation, stored)
     return column, is_key, constraints
 
 

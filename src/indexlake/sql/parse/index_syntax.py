@@ -1,7 +1,7 @@
 """Parses create index and drop index.
 
-An index belongs to its table, and so does its name.  Its keys are plain columns: expressions, directions and conditions
-are refused here, and each error says what to do instead.
+An index belongs to its table, and so does its name.  Its keys are plain columns: expressions and conditions are
+refused here, and each error says what to do instead.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ def _column(r: TokenReader) -> str:
     if first is not None and first.kind not in ("word", "name") and not first.is_symbol(")", ","):
         r.fail(_EXPRESSION, first)
     name = ".".join(r.parts("a column"))
+    if not r.take("asc"):  # which says nothing: rows are found in both directions
+        r.take("desc")
+    if not r.take("nulls", "first"):
+        r.take("nulls", "last")
     if r.sees_symbol(",") or r.sees_symbol(")"):
         return name
-    if r.sees("asc") or r.sees("desc") or r.sees("nulls"):
-        r.fail("The columns of an index have no direction: leave ASC, DESC and NULLS FIRST or LAST out.")
     if r.here is not None and r.here.kind != "symbol":
         r.fail("Expected ',' or ')' here: an index is over plain columns.")
     raise r.wrong(_EXPRESSION, first)

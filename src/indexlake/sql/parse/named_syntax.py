@@ -150,7 +150,9 @@ def _parameters(r: TokenReader) -> list[tuple[str, str | None, str | None]]:
         own = r.name("a parameter")
         type_text = default = None
         if not any(map(r.sees_symbol, (",", ")", ":=", "=>"))):
-            type_text = r.until_symbol(",", ")", ":=", "=>", what="a type").text
+            type_text = r.until_symbol(",", ")", ":=", "=>", "=", what="a type").text
+            if r.sees_symbol("="):
+                r.fail("The default of a parameter comes behind `:=`.")
         if r.take_symbol(":=") or r.take_symbol("=>"):
             default = r.operand("Expected the default of the parameter here.").text
         return own, type_text, default

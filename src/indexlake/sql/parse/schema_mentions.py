@@ -10,7 +10,8 @@ from indexlake.sql.parse.tokens import quoted
 SCHEMAS = ("information_schema", "pg_catalog")
 TABLES = (
     "sqlite_master", "sqlite_schema", "pg_class", "pg_tables", "pg_views", "pg_type", "pg_attribute", "pg_namespace",
-    "pg_index", "pg_indexes", "pg_constraint", "pg_database", "pg_sequences", "pg_attrdef", "pg_enum",
+    "pg_index", "pg_indexes", "pg_constraint", "pg_database", "pg_sequences", "pg_attrdef", "pg_enum", "pg_proc",
+    "pg_settings", "pg_prepared_statements", "pg_am", "pg_depend", "pg_description", "pg_tablespace",
     "pragma_database_list",
 )  # fmt: skip
 FUNCTIONS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import composed, edited
+from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.token_reader import TokenReader
 from indexlake.sql.parse.tokens import text_literal
 
@@ -17,7 +17,6 @@ _INSTEAD = {
     "detach": "SQL runs on a single lake; there is nothing to detach.",
     "install": "Extensions cannot be installed; geometries, JSON, Parquet and full-text search work without one.",
     "force": "Extensions cannot be installed. FORCE CHECKPOINT is accepted.",
-    "vacuum": "Files that are no longer needed are removed by lake.pipeline().vacuum().",
     "export": "A lake is its folder and its catalog; copy a table with COPY … TO.",
     "import": "Insert files into a table: t.insert('folder/*.parquet'), or COPY … FROM.",
     "grant": "Who may read and write is decided where the lake is stored.",
@@ -191,8 +190,25 @@ def call(r: TokenReader) -> st.Query:
     return st.Query(composed(["from ", r.rest("a function")], r.source))
 
 
+def analyze(r: TokenReader) -> st.Nothing:
+    """``[vacuum] [analyze] [t [(columns)]]``
+
+    Statistics are kept with the blocks, and files that nobody needs are removed in the background.
+    """
+    r.place += 1
+    r.take("analyze")
+    if r.at_end:
+        return nothing(r)
+    first = r.place
+    r.table_name()
+    table = r.since(first)
+    columns: Fragment | str = r.parenthesised() if r.sees_symbol("(") else "*"
+    r.expect_end()
+    return st.Nothing(st.Query(composed(["select ", columns, " from ", table], r.source)))
+
+
 def nothing(r: TokenReader) -> st.Nothing:
-    """Accept ``checkpoint`` (commits are durable when they return) or ``analyze`` (blocks carry statistics)."""
+    """Accept ``checkpoint``: commits are durable when they return."""
     r.place = len(r.tokens)
     return st.Nothing()
 

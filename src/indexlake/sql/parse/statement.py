@@ -179,6 +179,7 @@ class ColumnDefinition:
     place: int
     generated: Fragment | None = None
     collation: Fragment | None = None
+    stored: bool = False  # it says that what is generated is stored, which it always is
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +201,7 @@ class CreateTable:
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
     constraints: tuple[Constraint, ...]
+    definition: Fragment | None  # the columns and constraints as written, in parentheses
     names: tuple[str, ...]  # for the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
@@ -213,8 +215,9 @@ class CreateTemporaryTable:
     table: TableName
     if_not_exists: bool
     replace: bool
-    definition: Fragment | None  # the column definitions
-    names: tuple[str, ...]
+    definition: Fragment | None  # the columns and constraints as written, in parentheses
+    types: tuple[Fragment, ...]  # of the columns
+    names: tuple[str, ...]  # for the first columns of the query
     query: Query | None
     with_data: bool
 
@@ -439,6 +442,8 @@ class Variable:
 @dataclass(frozen=True, eq=False)
 class Nothing:
     """A statement that has no effect."""
+
+    looked_at: Query | None = None  # which has to be there
 
 
 Write = Insert | Update | Delete | Truncate | Merge | CopyFrom

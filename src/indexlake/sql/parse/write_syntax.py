@@ -31,7 +31,7 @@ def insert(r: TokenReader, prefix: Fragment | None) -> st.Insert:
     if r.take("on", "conflict"):
         if conflict is not None:
             r.fail("Write either INSERT OR … or ON CONFLICT, not both.")
-        conflict = _on_conflict(r, alias or table.name)
+        conflict = _on_conflict(r)
     return st.Insert(table, alias, columns, by_name, query, conflict, prefix, _returning(r))
 
 
@@ -53,13 +53,13 @@ def _query_before_conflict(r: TokenReader) -> Fragment:
     return r.since(first)
 
 
-def _on_conflict(r: TokenReader, own: str) -> st.Conflict:
+def _on_conflict(r: TokenReader) -> st.Conflict:
     columns = tuple(r.names()) if r.sees_symbol("(") else None
     r.expect("do")
     if r.take("nothing"):
         return st.Conflict("nothing", columns)
     r.expect("update", "set")
-    assignments = _assignments(r, own, "where", "returning")
+    assignments = _assignments(r, "where", "returning")
     where = r.until("returning") if r.take("where") else None
     return st.Conflict("update", columns, assignments, where)
 
@@ -69,7 +69,7 @@ def update(r: TokenReader, prefix: Fragment | None) -> st.Update:
     table = r.table_name()
     alias = r.alias("set")
     r.expect("set")
-    assignments = _assignments(r, alias or table.name, "from", "where", "returning")
+    assignments = _assignments(r, "from", "where", "returning")
     for assignment in assignments:
         _refuse_windows(r, assignment.value)
     source = _source(r) if r.take("from") else None
@@ -170,7 +170,7 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
         on = r.until("when")
     clauses = []
     while r.sees("when"):
-        clauses.append(_clause(r, alias or table.name))
+        clauses.append(_clause(r))
         of_all = [clause for clause in clauses if clause.rows == clauses[-1].rows and clause.condition is None]
         if len(of_all) > 1:
             raise r.source.error(
@@ -185,7 +185,7 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
     )  # fmt: skip
 
 
-def _clause(r: TokenReader, own: str) -> st.MergeClause:
+def _clause(r: TokenReader) -> st.MergeClause:
     place = r.tokens[r.place].start
     r.expect("when")
     rows = "not matched" if r.take("not", "matched") else "matched"
@@ -206,7 +206,7 @@ def _clause(r: TokenReader, own: str) -> st.MergeClause:
         return st.MergeClause(rows, condition, "delete", None, place)
     if rows != "not matched" and r.take("update"):
         if r.take("set") and not r.take_symbol("*"):
-            return st.MergeClause(rows, condition, "update", _assignments(r, own, "when", "returning"), place)
+            return st.MergeClause(rows, condition, "update", _assignments(r, "when", "returning"), place)
         return st.MergeClause(rows, condition, "update", None, place, by_name=_by_name(r))
     if rows == "not matched" and r.take("insert"):
         return _insert_clause(r, condition, place)
@@ -238,29 +238,32 @@ def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> st
     if len(columns) != len(values):
         r.fail(f"{counted(len(columns), 'column')} named, but {counted(len(values), 'value')} given.", opening)
     assert opening is not None
-    assignments = tuple(st.Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True))
-    return st.MergeClause(rows, condition, action, assignments, place)
+    assignments = [st.Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True)]
+    return st.MergeClause(rows, condition, action, _once_each(r, assignments), place)
 
 
-def _assignments(r: TokenReader, own: str, *ends: str) -> tuple[st.Assignment, ...]:
-    """Parse assignments.  ``own``: the statement's name for the table whose columns are set."""
+def _assignments(r: TokenReader, *ends: str) -> tuple[st.Assignment, ...]:
     found: list[st.Assignment] = []
-    while True:
+    while not found or r.take_symbol(","):
         place = r.here.start if r.here is not None else 0
         if r.sees_symbol("("):
             found += _row_assignment(r, *ends)
-            if not r.take_symbol(","):
-                return tuple(found)
             continue
-        first, column = r.here, r.name("a column")
-        if r.take_symbol("."):
-            if column.lower() != own.lower():
-                r.fail(f"{column!r} is not the table being changed. Set whole columns, not fields inside them.", first)
-            column = r.name("a column")
+        column = r.name("a column")
+        if r.sees_symbol("."):
+            r.fail("A column is set by its name alone, and as a whole, not a field of it.", r.tokens[r.place - 1])
         r.expect_symbol("=")
         found.append(st.Assignment(column, r.until(*ends, comma=True), place))
-        if not r.take_symbol(","):
-            return tuple(found)
+    return _once_each(r, found)
+
+
+def _once_each(r: TokenReader, found: list[st.Assignment]) -> tuple[st.Assignment, ...]:
+    set_already: set[str] = set()
+    for assignment in found:
+        if assignment.column.lower() in set_already:
+            raise r.source.error(f"Column {assignment.column!r} is set twice.", assignment.place)
+        set_already.add(assignment.column.lower())
+    return tuple(found)
 
 
 def _row_assignment(r: TokenReader, *ends: str) -> list[st.Assignment]:

@@ -1,12 +1,14 @@
-"""Fills the arguments into the text of a macro, so that the text never captures a name used in an argument.
+"""Fills the arguments into the text of a macro.
 
-Parameters and lambda variables are renamed to something unique.  If the text contains a query, arguments that refer to
-columns or tables are computed outside it, in a derived table; arguments whose meaning this would change are refused.
+Parameters and lambda variables are renamed to something unique.  The arguments of a table macro are put into its query,
+whose columns they may name.  The text of any other macro never captures a name used in an argument: if it contains a
+query, arguments that refer to columns or tables are computed outside it, in a derived table; arguments whose meaning
+this would change are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexlake.sql.parse.fragment import Edit, Fragment
@@ -20,7 +22,6 @@ from indexlake.sql.plan.positions import (
     is_table,
     opening,
 )
-from indexlake.sql.plan.select_items import has_name, items
 
 _LAMBDA_FUNCTIONS = frozenset(
     prefix + name for prefix in ("", "list_", "array_") for name in ("transform", "apply", "filter", "reduce")
@@ -176,22 +177,28 @@ class Value:
     text: str  # cast to the type of the parameter, as used in an expression
 
 
+def queried(text: str, values: Mapping[str, Value]) -> str:
+    """Return a query made by `apart` with the values filled in, which may name columns of that query."""
+    source = Source(text)
+    tokens = tokenize(source)
+    plain = {name: value.text for name, value in values.items()}
+    return f"({Fragment(source, tokens, {}).spliced(_edits(tokens, plain)).text})"
+
+
 def filled(
     text: str,
     tag: str,
     values: Mapping[str, Value],
     aggregates: Collection[str],
-    printed: Callable[[str], str | None] | None,
 ) -> str:
-    """Return a text made by `apart`, in parentheses, with the values (by their own names) filled in.
+    """Return an expression made by `apart`, in parentheses, with the values (by their own names) filled in.
 
-    ``printed`` returns DuckDB's name for an expression; it is given if the text is a query, whose columns have names.
     Raises ValueError with advice if an argument cannot be used.
     """
     source = Source(text)
     tokens = tokenize(source)
     aggregates = _MORE_AGGREGATES.union(aggregates)
-    in_query, in_scope = _places(tokens) if printed is None else (set(values), set(values))
+    in_query, in_scope = _places(tokens)
     for value in (value for name, value in values.items() if name in in_query):
         if reason := _depends_on_rows(tokenize(Source(value.argument)), aggregates):
             raise ValueError(
@@ -199,7 +206,7 @@ def filled(
                 "over the rows of that query: compute the argument in a subquery first, and pass its column."
             )
     outside = {name: v.text for name, v in values.items() if name in in_scope and names_something(v.argument)}
-    if outside and printed is None and (reason := _depends_on_rows(tokens, aggregates)):
+    if outside and (reason := _depends_on_rows(tokens, aggregates)):
         raise ValueError(
             f"The macro has {reason} besides a query with an argument, and the argument refers to a column: make two "
             "macros of it, one with the query and one without."
@@ -211,18 +218,12 @@ def filled(
                 "aggregate belongs to the query that calls it. Join the tables in a query of your own instead."
             )
     table = quoted(f"{_ARGUMENTS}{tag}")
-    whole = Fragment(source, tokens, {})
     plain = {name: value.text for name, value in values.items()}
     own = _edits(tokens, plain | {name: f"({table}.{quoted(name)})" for name in outside})
-    if printed is not None and outside:
-        own += _names_of_columns(whole, values, outside, printed)
-    made = whole.spliced(own).text
+    made = Fragment(source, tokens, {}).spliced(own).text
     if not outside:
         return f"({made})"
     derived = f"(select {', '.join(f'{value} as {quoted(name)}' for name, value in outside.items())}) as {table}"
-    if printed is not None:
-        rows = quoted(f"__il_rows_{tag}")
-        return f"(select {rows}.* from {derived}, lateral ({made}) as {rows})"
     return f"(select ({made}) from {derived})"
 
 
@@ -248,23 +249,6 @@ def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
                     in_scope.add(token.value)
             place = opening(tokens, place)
     return in_query, in_scope
-
-
-def _names_of_columns(
-    text: Fragment, values: Mapping[str, Value], outside: Collection[str], printed: Callable[[str], str | None]
-) -> Iterator[Edit]:
-    """Yield aliases that name items after the arguments, which would be named after the derived table."""
-    plain = {name: value.text for name, value in values.items()}
-    for item in items(text.tokens):
-        if not any(t.kind == "name" and t.value in outside for t in item) or (len(item) > 1 and has_name(item)):
-            continue
-        name = printed(Fragment(text.source, item, {}).spliced(_edits(item, plain)).text)
-        if len(item) == 1:
-            argument = tokenize(Source(values[item[0].value].argument))
-            if all(t.kind in ("word", "name") or t.is_symbol(".") for t in argument):
-                name = argument[-1].value
-        if name is not None:
-            yield item[-1].end, item[-1].end, f" as {quoted(name)}"
 
 
 def _edits(tokens: Sequence[Token], texts: Mapping[str, str]) -> list[Edit]:

@@ -14,7 +14,7 @@ from typing import Any
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Edit, Fragment, edited
 from indexlake.sql.parse.tokens import Source, Token, quoted, tokenize
-from indexlake.sql.plan.macro_body import Value, apart, filled, own_name
+from indexlake.sql.plan.macro_body import Value, apart, filled, own_name, queried
 from indexlake.sql.plan.positions import NO_CALLS, is_operand, is_query_name, is_table
 from indexlake.sql.plan.select_items import names
 
@@ -147,9 +147,10 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     inside = text.tokens[call.opening + 1 : call.closing]
     if len(inside) == 1 and inside[0].is_word("null"):
         return call.start, text.tokens[call.closing].end, "cast(null as bigint)"
-    if len(inside) != 1 or inside[0].kind != "string":
+    named = inside[::2] and all(t.kind == "string" for t in inside[::2])
+    if not named or len(inside) % 2 == 0 or not all(t.is_symbol("||") for t in inside[1::2]):
         text.source.fail(f"{call.name.text} needs the name of a sequence: {call.name.text}('s').", call.start)
-    name = inside[0].value.replace('"', "")
+    name = "".join(t.value for t in inside[::2]).replace('"', "")
     full = (name if "." in name else f"{meaning.namespace}.{name}").replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
     made = f"{function}('{full}')"
@@ -176,10 +177,20 @@ def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
         return None
     new = _expansion(text, call, space, known[space, name], meaning, at_table)
     end = text.tokens[call.closing].end
+    after = text.tokens[call.closing + 1] if call.closing + 1 < len(text.tokens) else None
+    if after is not None and after.is_word("over") and _is_one_call(new[1:-1]):
+        new = new[1:-1]
     if at_table:
-        after = text.tokens[call.closing + 1] if call.closing + 1 < len(text.tokens) else None
         new += "" if after is not None and _is_alias(after) else f" as {quoted(call.name.value)}"
     return call.start, end, new
+
+
+def _is_one_call(text: str) -> bool:
+    """Return whether an expression is a single function call."""
+    source = Source(text)
+    fragment = Fragment(source, tokenize(source), {})
+    tokens = fragment.tokens
+    return len(tokens) > 2 and tokens[1].is_symbol("(") and _closing(fragment, 1) == len(tokens) - 1
 
 
 _AFTER_TABLE = (
@@ -237,6 +248,7 @@ def put_in(
         )
     tag = "_".join(key)
     own = apart(overload["text"], {p[0].lower() for p in overload["parameters"]}, tag)
+    own = _with_sequences(own, {own_name(tag, name): argument for name, argument in arguments.items()})
     own = _expanded(own, replace(meaning, within=(*meaning.within, key)), place)
     values: dict[str, Value] = {}
     for parameter, type_text, _ in overload["parameters"]:
@@ -244,9 +256,21 @@ def put_in(
         text = f"({argument})" if type_text is None else f"cast(({argument}) as {_type_text(type_text, meaning)})"
         values[own_name(tag, parameter)] = Value(argument, text)
     try:
-        return filled(own, tag, values, meaning.aggregates, meaning.printed if is_table else None)
+        return queried(own, values) if is_table else filled(own, tag, values, meaning.aggregates)
     except ValueError as error:
         raise place[0].error(str(error), place[1]) from None
+
+
+def _with_sequences(text: str, arguments: Mapping[str, str]) -> str:
+    """Fill in the arguments that name sequences."""
+    source = Source(text)
+    fragment = Fragment(source, tokenize(source), {})
+    edits: list[Edit] = []
+    for call in _calls(fragment):
+        inside = fragment.tokens[call.opening + 1 : call.closing]
+        if call.name.value in _SEQUENCE_FUNCTIONS and len(inside) == 1 and inside[0].value in arguments:
+            edits.append((inside[0].start, inside[0].end, arguments[inside[0].value]))
+    return edited(fragment, edits).text if edits else text
 
 
 def _type_text(text: str, meaning: Meaning) -> str:
@@ -348,4 +372,6 @@ def types_of(statement: st.Statement) -> tuple[Fragment, ...]:
         return (action.type,) if isinstance(action, st.ChangeType) else ()
     if isinstance(statement, st.CreateNamed) and statement.kind == "type":
         return statement.texts
+    if isinstance(statement, st.CreateTemporaryTable):
+        return statement.types
     return ()

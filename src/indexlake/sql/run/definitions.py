@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from itertools import zip_longest
+from itertools import chain, count, zip_longest
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -14,19 +14,21 @@ import pyarrow as pa
 from indexlake.catalog.definitions import split_name
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
-from indexlake.errors import ExpressionError, IndexLakeError, NotFoundError, SchemaError
+from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, SchemaError
 from indexlake.expr.expression import expr
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.schema_mentions import SCHEMAS
 from indexlake.sql.parse.script import parse
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
-from indexlake.sql.run.definitions_in_duckdb import default_text, key_name, unique_name
+from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, key_name, unique_name
 from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -49,6 +51,10 @@ _CHANGING = {
     "get_current_timestamp", "transaction_timestamp", "random", "gen_random_uuid", "uuidv4", "uuidv7", "nextval",
     "currval",
 }  # fmt: skip
+_ON_GENERATED = (
+    "Constraints on generated columns are not supported yet",
+    "A generated column with constraints has to be STORED: write GENERATED ALWAYS AS (…) STORED",
+)
 
 
 class Definitions:
@@ -60,6 +66,7 @@ class Definitions:
 
     def run(self, statement: st.Definition) -> SqlChange:
         self._lake._check(writing=True)
+        self._check_schema(statement)
         if isinstance(statement, st.CreateSchema):
             self._lake.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")
@@ -99,6 +106,29 @@ class Definitions:
             return self._create(statement)
         return self._alter(statement)
 
+    def _check_schema(self, statement: st.Definition) -> None:
+        """Refuse definitions in schemas that do not exist or that belong to DuckDB."""
+        if isinstance(statement, st.CreateSchema):
+            if statement.name.lower() in SCHEMAS and not statement.if_not_exists:
+                raise AlreadyExistsError(f"The schema {statement.name!r} always exists.", name=statement.name)
+            return
+        if isinstance(statement, st.CreateTable):
+            namespace = statement.table.namespace
+        elif isinstance(statement, st.CreateView):
+            namespace = statement.view.namespace
+        elif isinstance(statement, st.CreateNamed):
+            namespace = statement.name.namespace
+        else:
+            return
+        if namespace is None or namespace == TEMPORARY:
+            return
+        if namespace.lower() in SCHEMAS:
+            raise SchemaError(
+                f"The schema {namespace!r} only describes what is there; create it in another one.", name=namespace
+            )
+        if namespace.lower() not in [name.lower() for name in self._lake.namespaces()]:
+            raise NotFoundError(f"There is no schema {namespace!r}: CREATE SCHEMA makes it.", name=namespace)
+
     # ------------------------------------------------------------ create table
 
     def _create(self, statement: st.CreateTable) -> SqlChange:
@@ -126,6 +156,7 @@ class Definitions:
             fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
                 defaults[column.name] = self._default(column.name, column.default, field)
+        self._bind(statement)
         there = statement.if_not_exists and self._found(name) is not None
         table = self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
@@ -140,6 +171,25 @@ class Definitions:
             self._lake.drop_table(name)
             raise
         return _done("create table")
+
+    def _bind(self, statement: st.CreateTable) -> None:
+        """Refuse what DuckDB would refuse in a table of its own.  Forms that only we have are not checked."""
+        definition = statement.definition
+        assert definition is not None
+        if definition.parameters or definition.calls("nextval") or any(c.stored for c in statement.columns):
+            return
+        self._bound(definition, f"create temp table {quoted(statement.table.name)} ")
+
+    def _bound(self, definition: Fragment, prefix: str, suffix: str = "") -> None:
+        spliced = definition.spliced(prefix=prefix, suffix=suffix)
+        try:
+            with translating(definition.source, spliced):
+                self._engine.bind(spliced.text)
+        except ExpressionError as error:
+            problem = str(error).replace(*_ON_GENERATED)
+            if "\nline " not in problem:
+                problem = f"{problem}\n{definition.source.excerpt(definition.start)}"
+            raise SchemaError(problem) from None
 
     def _declared(self, statement: st.CreateTable, generated: Mapping[str, str]) -> list[pa.Field]:
         """Return the columns; a generated column without a type has that of its expression."""
@@ -171,10 +221,17 @@ class Definitions:
     def _add_key(self, table: Table, constraint: st.Constraint) -> None:
         """Add a primary key: not-null columns and a unique index, each verified by a job; all of them or none."""
         schema = table._schema_now()
-        if schema.key_fields:
-            raise SchemaError(
-                f"Table {table.name!r} has a primary key, ({', '.join(schema.key_names)}), and it has only one."
-            )
+        keys = (
+            [schema.key_names]
+            if schema.key_fields
+            else [
+                [f.name for f in index.fields(schema)]
+                for index in table._state().live_indexes
+                if constraint_of(index, schema) == "primary key"
+            ]
+        )
+        if keys:
+            raise SchemaError(f"Table {table.name!r} has a primary key, ({', '.join(keys[0])}), and it has only one.")
         columns = [f.name for f in map(schema.field, constraint.unique)]
         nullable = [name for name in columns if schema.field(name).nullable]
         name = constraint.name or key_name(table.name.rpartition(".")[2])
@@ -202,13 +259,14 @@ class Definitions:
         planned.storing = True
         schema, batches = planned.run()
         fields = planned.stored_fields(schema)
+        fields = [f.with_name(n) for f, n in zip(fields, _apart([f.name for f in fields]), strict=True)]
         if statement.names:
             if len(statement.names) > len(fields):
                 query.text.source.fail(
                     f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
                 )
             fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
-            schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
+        schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
         made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
         table = self._lake.create_table(
             made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
@@ -225,6 +283,13 @@ class Definitions:
         if made_as != name:
             self._lake._take_name(table, name)
         return SqlChange("create table", result)
+
+    def _new_default(self, column: str, written: Fragment, field: pa.Field) -> Any:
+        """Return the default for a column of an existing table."""
+        if not written.parameters and not written.calls("nextval"):
+            (type,) = sql_names(self._engine, [field])
+            self._bound(written, f"create temp table t ({quoted(column)} {type} default (", "))")
+        return self._default(column, written, field)
 
     def _default(self, column: str, written: Fragment, field: pa.Field) -> Any:
         """Return the default as a value for all rows, or as an expression to be computed for each."""
@@ -283,7 +348,7 @@ class Definitions:
                 return _done("alter table")
             assert column.type is not None
             field = column_field(self._engine, column)
-            default = None if column.default is None else self._default(column.name, column.default, field)
+            default = None if column.default is None else self._new_default(column.name, column.default, field)
             fill = f"update {_quoted(name)} set {quoted(column.name)} = default where {quoted(column.name)} is null"
             add_column(table, field, default, lambda: self._change(fill), nullable=column.nullable)
         elif isinstance(action, st.DropColumn):
@@ -299,7 +364,7 @@ class Definitions:
             self._change_type(statement.table, table, action)
         elif isinstance(action, st.SetDefault):
             own = table._schema_now().field(action.column)
-            default = None if action.default is None else self._default(own.name, action.default, own.arrow())
+            default = None if action.default is None else self._new_default(own.name, action.default, own.arrow())
             table.set_default(own.name, default)
         elif isinstance(action, st.SetNotNull):
             (table.set_not_null if action.not_null else table.drop_not_null)(action.column)
@@ -348,6 +413,16 @@ class Definitions:
             table.drop_index(action.name)
         elif not action.if_exists:
             raise NotFoundError(f"Table {table.name!r} has no constraint {action.name!r}.", name=action.name)
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Return the names of columns, with numbers appended to repeated ones, as DuckDB does."""
+    found: dict[str, str] = {}  # by their names in lower case
+    for name in names:
+        numbered = (f"{name}_{n}" for n in count(1))
+        new = next(n for n in chain([name], numbered) if n.lower() not in found)
+        found[new.lower()] = new
+    return list(found.values())
 
 
 def _quoted(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,10 +17,12 @@ from indexlake.catalog import definitions
 from indexlake.catalog.named import Named, list_named
 from indexlake.catalog.sequence_calls import calls_of
 from indexlake.display import shown_value
+from indexlake.errors import ConvertedError
 from indexlake.expr.templates import written
 from indexlake.snapshots.sequences import numbers_of
+from indexlake.snapshots.state import Stale
 from indexlake.sql.parse.schema_mentions import Mention
-from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
@@ -30,13 +33,16 @@ from indexlake.types.convert import shown_type
 from indexlake.types.marks import collation_of
 
 if TYPE_CHECKING:
+    from indexlake.catalog.definitions import TableRecord
     from indexlake.indexes.index import Index
     from indexlake.schema import Field, TableSchema
+    from indexlake.snapshots.state import TableState
     from indexlake.sql.parse.fragment import Fragment
     from indexlake.sql.parse.parameters import Parameters
 
 
 _ASKED = 1_000_000
+_numbers = count(1)
 
 
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
@@ -56,6 +62,32 @@ def explained(engine: Engine, view: Viewpoint, text: Fragment, parameters: Param
     spliced = text.spliced(prefix="explain ")
     with _defined(engine, view) as (database, _), translating(text.source, spliced):
         return "\n".join(row[-1] for row in database.execute(spliced.text, parameters.of(text.parameters)).fetchall())
+
+
+def described(engine: Engine, view: Viewpoint, query: Fragment, parameters: Mapping[str, Any]) -> pa.Table | None:
+    """Return DuckDB's description of a query, with keys and defaults; None if it does not understand the query."""
+    import duckdb
+
+    with _beside(engine) as database:
+        _define(database, engine, view, query)
+        database.execute(f"use {quoted(view.namespace)}")
+        try:
+            return database.execute(f"describe {query.text}", dict(parameters) or None).to_arrow_table()
+        except duckdb.Error:
+            return None
+
+
+@contextmanager
+def _beside(engine: Engine) -> Iterator[Any]:
+    """Attach an empty database to the engine, which takes less time than to open one of its own."""
+    name = quoted(f"__il_beside_{next(_numbers)}")
+    cursor = engine.take()
+    try:
+        cursor.execute(f"attach ':memory:' as {name}; use {name}")
+        yield cursor
+    finally:
+        cursor.execute(f"use memory; detach database if exists {name}")
+        cursor.close()
 
 
 @contextmanager
@@ -82,22 +114,19 @@ def _with_last(rows: pa.Table, last: Mapping[tuple[str, str], int]) -> pa.Table:
     return rows.set_column(names.index("last_value"), "last_value", pa.array(found, given.type))
 
 
-def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, str], int]:
-    """Define everything, and return the last numbers of sequences that DuckDB does not return itself."""
+def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | None = None) -> dict[tuple[str, str], int]:
+    """Define everything, or the tables and views that a text may name.
+
+    Returns the last numbers of sequences that DuckDB does not return itself.
+    """
     import duckdb
 
-    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        at = view.lake._readings.seen(r, at)
-        namespaces = definitions.list_namespaces(r, at)
-        tables = [(t, view.lake._readings.state_in(r, t.table_id)) for t in definitions.list_tables(r, at)]
-        named = list_named(r, at)
-        asked = {n.named_id: calls_of(r, n.named_id) for n in named if n.kind == "sequence"}
+    at, namespaces, tables, named, asked = _read(view, text)
     for namespace in dict.fromkeys([*namespaces, view.namespace]):
         database.execute(f"create schema if not exists {quoted(namespace)}")
     last: dict[tuple[str, str], int] = {}
     for sequence in (n for n in named if n.kind == "sequence"):
-        _define_sequence(database, sequence, asked[sequence.named_id], last)
+        _define_sequence(database, sequence, asked.get(sequence.named_id, 0), last)
     for other in (n for n in named if n.kind == "type"):
         database.execute(f"create type {_full(other)} as {other.body['text']}")
         _comment(database, "type", _full(other), other.body.get("comment"))
@@ -105,31 +134,71 @@ def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, s
         schema = state.current if at is None else state.schema.at(at)
         name = f"{quoted(table.namespace)}.{quoted(table.name)}"
         types = sql_names(engine, schema.fields)
-        columns = [_column(f, type, schema) for f, type in zip(schema.fields, types, strict=True)]
-        if schema.key_fields:
-            columns.append(f"primary key ({', '.join(quoted(f.name) for f in schema.key_fields)})")
+        constraints = [(schema.key_fields, "primary key")] if schema.key_fields else []
         for index in state.live_indexes:
-            if (word := constraint_of(index, table.name, schema)) is not None:
-                columns.append(f"{word} ({_listed(index.fields(schema))})")
+            if (word := constraint_of(index, schema)) is not None:
+                constraints.append((index.fields(schema), word))
+        columns = [
+            _column(f, type, schema, [word for fields, word in constraints if fields == (f,)])
+            for f, type in zip(schema.fields, types, strict=True)
+        ]
+        columns += [f"{word} ({_listed(fields)})" for fields, word in constraints if len(fields) > 1]
         checks = [
             f"check ({written(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:
-            if not index.is_primary and index.fits(schema) and constraint_of(index, table.name, schema) is None:
+            if not index.is_primary and index.fits(schema) and constraint_of(index, schema) is None:
                 kind = "unique index" if index.unique else "index"
                 database.execute(f"create {kind} {quoted(index.name)} on {name} ({_listed(index.fields(schema))})")
         _comment(database, "table", name, table.config.comment)
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
     _define_temporary(database, engine)
-    _define_views(database, {_full(n): n.body for n in named if n.kind == "view"})
+    _define_views(database, [n for n in named if n.kind == "view"])
     for macro in (n for n in named if n.kind in ("macro", "table macro")):
         with suppress(duckdb.Error):  # it may name something that does not exist
             database.execute(f"create macro {_full(macro)} {_overloads(macro)}")
             _comment(database, "macro table" if macro.kind == "table macro" else "macro", _full(macro),
                      macro.body.get("comment"))  # fmt: skip
     return last
+
+
+def _read(
+    view: Viewpoint, text: Fragment | None
+) -> tuple[int | None, list[str], list[tuple[TableRecord, TableState]], list[Named], dict[int, int]]:
+    """Return the snapshot, the namespaces, tables and other definitions, and the number of calls of each sequence."""
+    wanted = view.snapshot if view.transaction is None else view.transaction.snapshot_id
+    while True:
+        readings = view.lake._readings
+        with readings.catalog.read() as r:
+            at = readings.seen(r, wanted)
+            tables, named, asked = definitions.list_tables(r, at), list_named(r, at), {}
+            if text is None:
+                asked = {n.named_id: calls_of(r, n.named_id) for n in named if n.kind == "sequence"}
+            else:
+                words = _words(text, [n for n in named if n.kind == "view"])
+                tables = [t for t in tables if t.name.lower() in words]
+                named = [n for n in named if n.kind == "sequence" or (n.kind == "view" and n.name.lower() in words)]
+            try:
+                states = [(t, readings.state_in(r, t.table_id)) for t in tables]
+            except Stale:
+                continue  # another thread has read a later state: start again
+            except ConvertedError as error:
+                readings.successor(error, readings)
+                continue
+            return at, definitions.list_namespaces(r, at), states, named, asked
+
+
+def _words(text: Fragment, views: Sequence[Named]) -> set[str]:
+    """Return the names in a text and in the views that it may name, in lower case."""
+    words = {t.value.lower() for t in text.tokens if t.kind in ("word", "name")}
+    more: set[str] | None = None
+    while more is None or not more <= words:
+        words |= more or set()
+        texts = [Source(view.body["text"]) for view in views if view.name.lower() in words]
+        more = {t.value.lower() for source in texts for t in tokenize(source) if t.kind in ("word", "name")}
+    return words
 
 
 def _overloads(macro: Named) -> str:
@@ -173,35 +242,40 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
     _comment(database, "sequence", _full(sequence), body.get("comment"))
 
 
-def _define_views(database: Any, views: dict[str, Any]) -> None:
+def _define_views(database: Any, views: list[Named]) -> None:
     """Define each view after those it names, leaving out views that DuckDB cannot understand (with a search)."""
     import duckdb
 
     while views:
-        waiting = {}
-        for name, body in views.items():
-            columns = f" ({', '.join(map(quoted, body['columns']))})" if body.get("columns") else ""
+        waiting = []
+        for view in views:
+            name, body = _full(view), view.body
+            names = body.get("named", body.get("columns"))
+            columns = f" ({', '.join(map(quoted, names))})" if names else ""
+            database.execute(f"use {quoted(view.namespace)}")
             try:
-                database.execute(f"create view {name}{columns} as {body['text']}")
+                database.execute(f"create view {name}{columns} as {body.get('written', body['text'])}")
                 _comment(database, "view", name, body.get("comment"))
                 for key, comment in body.items():
                     if key.startswith("comment on "):
                         _comment(database, "column", f"{name}.{quoted(key.removeprefix('comment on '))}", comment)
             except duckdb.Error:
-                waiting[name] = body
+                waiting.append(view)
         if len(waiting) == len(views):
             return
         views = waiting
 
 
-def _column(f: Field, type: str, schema: TableSchema) -> str:
+def _column(f: Field, type: str, schema: TableSchema, constraints: Sequence[str]) -> str:
+    """Return the definition of a column; ``constraints`` are those of it alone."""
     collation = collation_of(f)
     text = f"{quoted(f.name)} {type}" + (f" collate {collation}" if collation is not None else "")
     if f.generated is not None:
         return f"{text} generated always as ({written(f.generated, schema)})"
     if (default := default_text(f)) is not None:
         text += f" default {default if f.default_sql is None else f'({default})'}"
-    return text if f.nullable else f"{text} not null"
+    is_key = any("primary key" in word for word in constraints)
+    return " ".join([text, *constraints, *(() if f.nullable or is_key else ("not null",))])
 
 
 def default_text(f: Field) -> str | None:
@@ -219,13 +293,16 @@ def _text(value: Any) -> str:
     return "'" + shown.replace("'", "''") + "'"
 
 
-def constraint_of(index: Index, table: str, schema: TableSchema) -> str | None:
-    """Return the kind of constraint a unique index represents, if it has that constraint's default name; else None."""
+def constraint_of(index: Index, schema: TableSchema) -> str | None:
+    """Return the kind of constraint a unique index represents, if it is named as such a constraint is by default.
+
+    Its table and its columns may have been renamed since.
+    """
     if not index.unique or index.is_primary or not index.fits(schema):
         return None
-    if index.name == key_name(table) and not schema.key_fields:
+    if index.name.endswith(key_name("")) and not schema.key_fields:
         return "primary key"
-    return "unique" if index.name == unique_name(table, [f.name for f in index.fields(schema)]) else None
+    return "unique" if index.name.endswith(unique_name("", [])) else None
 
 
 def key_name(table: str) -> str:

@@ -257,6 +257,15 @@ class Engine:
         with self.cursor() as cursor:
             return [column[1] for column in cursor.execute(sql).description]
 
+    def bind(self, definition: str) -> None:
+        """Have DuckDB check a definition, and roll it back."""
+        with self.cursor() as cursor:
+            cursor.execute("begin")
+            try:
+                cursor.execute(definition)
+            finally:
+                cursor.execute("rollback")
+
     @cached_property
     def aggregates(self) -> frozenset[str]:
         """The function names that are only used by aggregates."""

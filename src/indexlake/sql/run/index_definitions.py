@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.catalog import definitions, segments
-from indexlake.errors import NotFoundError
+from indexlake.errors import AlreadyExistsError, NotFoundError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -39,8 +39,14 @@ _SHOWN = pa.schema({
 
 def create_index(engine: Engine, view: Viewpoint, statement: st.CreateIndex, parameters: Parameters) -> None:
     table = view.lake.table(statement.table.full(view.namespace))
-    if statement.if_not_exists and _has(table, statement.name):
-        return
+    if _has(table, statement.name):
+        if statement.if_not_exists:
+            return
+        raise AlreadyExistsError(
+            f"Table {table.name!r} has an index {statement.name!r} already. Accept that with IF NOT EXISTS, or drop it "
+            "first.",
+            name=statement.name,
+        )
     table.create_index(
         statement.name, list(statement.columns), kind=statement.kind, unique=statement.unique,
         include=list(statement.include), **_params(engine, statement.options, parameters),

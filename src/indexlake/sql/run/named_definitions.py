@@ -12,7 +12,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import parse_statement
-from indexlake.sql.parse.tokens import Source, tokenize
+from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.macro_body import names_something
 from indexlake.sql.plan.own_names import NEXT, NO_MACROS, Definitions, Meaning, asks, put_in, replaced, types_of
 from indexlake.sql.plan.query_tables import TEMPORARY
@@ -141,7 +141,9 @@ def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
     try:
         plan_query(engine, view, query, Parameters.of_values({}), points=False, scans_only=True).describe()
     except ExpressionError as error:
-        if str(error).startswith("Referenced column"):
+        if str(error).startswith(("* expression", "STAR")):
+            raise ExpressionError("A macro that is a value cannot be `*`: write create macro … as table.") from None
+        if str(error).startswith(("Referenced column", "Scalar Function with name")):
             raise ExpressionError(
                 f"The macro refers to something other than its parameters: {str(error).splitlines()[0]}"
             ) from None
@@ -165,6 +167,9 @@ def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, param
         written = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
         return f"ENUM({written})"
     (text,) = statement.texts
+    name = statement.name.name
+    with translating(text.source, text.spliced(suffix=name)):
+        engine.bind(f"create temp type {quoted(name)} as integer")  # DuckDB's own types keep their names
     spliced = text.spliced(prefix="select cast(null as ", suffix=") as c")
     with translating(text.source, spliced):
         (type,) = engine.types(spliced.text)
@@ -190,16 +195,28 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
         statement.comment.source.fail("A comment must be a text, or NULL for none.", statement.comment.start)
     namespace = statement.name.namespace or view.namespace
     full = f"{namespace}.{statement.name.name}"
-    if statement.kind in ("table", "column"):
+    kind, changes = statement.kind, {"comment": comment}
+    if kind in ("table", "view", "column"):
         try:
             table = view.lake.table(full)
         except NotFoundError as error:
-            if statement.kind == "table" or "is a view" not in str(error):
+            if "is a view" not in str(error):
                 raise
         else:
             table.set_comment(comment, statement.column)
             return
-    kind, changes = statement.kind, {"comment": comment}
+        kind = "view"
     if statement.column is not None:
-        kind, changes = "view", {f"comment on {statement.column.lower()}": comment}
+        _check_column_of_view(engine, view, statement)
+        changes = {f"comment on {statement.column.lower()}": comment}
     view.lake._define(ChangeNamed(kind, namespace, statement.name.name, changes), "comment")
+
+
+def _check_column_of_view(engine: Engine, view: Viewpoint, statement: st.CommentOn) -> None:
+    name, column = statement.name, statement.column
+    assert column is not None
+    source = Source(f"from {quoted(name.namespace or view.namespace)}.{quoted(name.name)}")
+    query = st.Query(Fragment(source, tokenize(source), {}))
+    planned = plan_query(engine, view, query, Parameters.of_values({}), points=False, scans_only=True)
+    if column.lower() not in [str(own).lower() for own in planned.describe().column("column_name").to_pylist()]:
+        raise NotFoundError(f"View {name.name!r} has no column {column!r}.", name=column)

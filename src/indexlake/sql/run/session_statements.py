@@ -67,6 +67,8 @@ def around(engine: Engine, view: Viewpoint, statement: st.Around, given: Paramet
         engine.prepared.pop(statement.name.lower(), None)
     elif isinstance(statement, st.Setting):
         set_setting(engine, view, statement.name, _setting(engine, statement, given), statement, source)
+    elif isinstance(statement, st.Nothing) and statement.looked_at is not None:
+        plan_query(engine, view, statement.looked_at, given, points=False, scans_only=True).describe()
     elif isinstance(statement, st.Variable):
         _set_variable(engine, view, statement, given)
     return SqlChange(type(statement).__name__.lower(), WriteResult(0))

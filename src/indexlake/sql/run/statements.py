@@ -38,7 +38,7 @@ from indexlake.sql.plan.views import View, ViewsNamed
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, explained
+from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, described, explained
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
@@ -349,10 +349,7 @@ class _Session:
                 [("duckdb", explained(self.engine, self.view, statement.text, self.parameters))], self._read_at
             )
         if isinstance(statement, st.DescribeQuery):
-            planned = plan_query(
-                self.engine, self.view, statement.query, self.parameters, points=False, scans_only=True
-            )
-            return table_result(planned.describe(), planned.snapshot_id)
+            return self._described(statement.query)
         if isinstance(statement, st.CopyTo):
             elsewhere = self._on_spark if self.on_spark else None
             return copy_to(self.engine, self.view, statement, self.parameters, elsewhere)
@@ -378,9 +375,16 @@ class _Session:
         source = Source(
             f"from ({view.text})" + (f" as _({', '.join(map(quoted, view.columns))})" if view.columns else "")
         )
-        query = st.Query(Fragment(source, tokenize(source), {}))
+        return self._described(st.Query(Fragment(source, tokenize(source), {})))
+
+    def _described(self, query: st.Query) -> SqlResult:
+        """Describe a query, with the keys and defaults that DuckDB would show for tables of its own."""
         planned = plan_query(self.engine, self.view, query, self.parameters, points=False, scans_only=True)
-        return table_result(planned.describe(), planned.snapshot_id)
+        shown = planned.describe()
+        asked = described(self.engine, self.view, query.text, planned.parameters)
+        if asked is not None and asked.select([0, 1]).equals(shown.select([0, 1])):
+            shown = asked
+        return table_result(shown, planned.snapshot_id)
 
     @property
     def _read_at(self) -> int | None:
@@ -410,7 +414,7 @@ def _description(engine: Engine, found: Reading) -> pa.Table:
     fields = found.schema.fields
     keys = {f.field_id: "PRI" for f in found.schema.key_fields}
     for index in found.state.live_indexes:
-        word = constraint_of(index, found.state.table.name, found.schema)
+        word = constraint_of(index, found.schema)
         for f in index.fields(found.schema) if word is not None else ():
             keys.setdefault(f.field_id, "PRI" if word == "primary key" else "UNI")
     return _texts(

@@ -35,6 +35,8 @@ def target_of(statement: st.Statement) -> TableName | None:
         return statement.tables[0] if len(statement.tables) == 1 else None
     if isinstance(statement, st.Write | st.DropTable | st.AlterTable | st.CreateIndex):
         return statement.table
+    if isinstance(statement, st.CommentOn) and statement.kind in ("table", "column"):
+        return statement.name
     return None
 
 
@@ -42,8 +44,6 @@ def check_hidden(engine: Engine, view: Viewpoint, statement: st.Statement) -> No
     """Refuse to change a stored table by a name that means something temporary."""
     if isinstance(statement, st.Truncate):
         names = statement.tables
-    elif isinstance(statement, st.CommentOn):
-        names = (statement.name,) if statement.kind in ("table", "column") else ()
     else:
         target = statement.table if isinstance(statement, st.DropIndex) else target_of(statement)
         names = () if target is None else (target,)
@@ -124,7 +124,7 @@ def _define(engine: Engine, statement: st.Statement, target: TableName, text: Fr
     spliced = text.spliced([(target.place, behind, "")] if target.namespace else [])
     with translating(text.source, spliced), engine.cursor() as cursor:
         cursor.execute(spliced.text)
-    operation = "alter table"
+    operation = "comment" if isinstance(statement, st.CommentOn) else "alter table"
     if isinstance(statement, st.DropTable):
         operation = "drop table"
         del engine.temporary_tables[target.name.lower()]

@@ -46,7 +46,8 @@ def create_view(engine: Engine, view: Viewpoint, statement: st.CreateView, param
                 f"{reference.table.name!r} is a temporary view, and a stored one cannot read it: use CREATE TEMP VIEW.",
                 reference.start,
             )
-    body = {"text": text, "columns": list(names)}
+    written = statement.query.text.text
+    body = {"text": text, "columns": list(names), "written": written, "named": list(statement.names)}
     change = CreateNamed(
         "view", statement.view.namespace or view.namespace, name, body, statement.replace, statement.if_not_exists
     )
