@@ -28,7 +28,7 @@ def last_record(path: Path) -> bytes:
     """What the last commit has written."""
     content = memoryview(path.read_bytes())
     ends = [end for _, end in record.parts(content)]
-    return bytes(content[ends[-2] :])
+    return bytes(content[ends[-2] : ends[-1]])
 
 
 class BareLog:

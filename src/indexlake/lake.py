@@ -47,6 +47,7 @@ from indexlake.sources.rows import RowEncoder
 from indexlake.storage import Storage
 from indexlake.storage.exchange import Exchange, Given
 from indexlake.transaction import Transaction
+from indexlake.writes.joined import JoinedInserts
 from indexlake.writes.row_ids import RowIdAllocator
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Lake(LakeDefinitions):
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._metas: dict[int, Published] = {}  # by table id
+        self._joined: dict[int, JoinedInserts] = {}
+        self._main_thread = threading.main_thread().ident
         self._turns = Turns(catalog, retry_timeout)
         self._log_place = log_place
         self._hot_bytes = hot_bytes
@@ -235,6 +238,13 @@ class Lake(LakeDefinitions):
                 except BaseException:
                     tx.rollback()
                     raise
+
+    def _joined_inserts(self, table_id: int) -> JoinedInserts | None:
+        """Return where this thread's insert may join those of others; None in the main thread."""
+        if threading.get_ident() == self._main_thread:
+            return None
+        self._check(writing=True)
+        return self._joined.get(table_id) or self._joined.setdefault(table_id, JoinedInserts(self, table_id))
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         """Commit one statement by itself, running it again at the new snapshot if it loses."""

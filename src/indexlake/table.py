@@ -313,6 +313,10 @@ class Table(TableDefinition, Result):
         and returns the first result, whatever its own rows are.
         ``progress``: show a bar on standard error; by default, slow operations do so in a terminal or notebook.
         """
+        if type(rows) is dict and token is None and self._tx is None and self._snapshot is None:
+            joined = self._lake._joined_inserts(self._table_id)
+            if joined is not None:
+                return joined.insert(rows)
         return self._write("insert", Insert(self._table_id, self._reaching(rows), progress), token)
 
     def update(

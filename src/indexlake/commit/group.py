@@ -1,5 +1,5 @@
-"""Group commit: a thread that finds nobody committing commits at once. Threads that arrive meanwhile wait, and the next
-leader commits all of them in one database transaction.
+"""Group commit: write-sets that arrive while another is being committed are committed together, in one database
+transaction.
 
 Each write-set of a group has its own snapshot and fails alone. A thread gets back its own result or its own error; a
 failure of the database itself goes to every member, and then none was committed.
@@ -7,16 +7,15 @@ failure of the database itself goes to every member, and then none was committed
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.commit import moved, placement
 from indexlake.commit.absence import Look, LookNeeded, first_look, look_again
+from indexlake.commit.relay import Relay, Ticket
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import new_token
 from indexlake.commit.turns import Turn, TurnNeeded, Turns
@@ -45,15 +44,12 @@ Looks = Mapping[int, Sequence[Look]]
 """What was found outside the section, by table id."""
 
 
-class _Ticket:
+class _Ticket(Ticket):
     result: WriteResult | None = None
     error: BaseException | None = None
     committed_at = 0
     lost: CommitUnknown | None = None  # set when a COMMIT failed and turned out not to have happened
     look = False  # another look is needed before it can be committed
-    lead = False  # woken up to lead the next group
-    led = False
-    done = False  # its group has ended, successfully or not
 
     def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool, in_catalog: bool = True) -> None:
         self.ws = ws
@@ -61,8 +57,6 @@ class _Ticket:
         self.token = token
         self.inside = inside  # look inside the section if another look is needed
         self.in_catalog = in_catalog  # whether it needs a catalog transaction
-        self.ready = threading.Lock()
-        self.ready.acquire()
 
 
 class Committer:
@@ -84,9 +78,7 @@ class Committer:
         self._readings = readings
         self._turns = turns
         self._with_tokens = catalog.database() != "sqlite"  # SQLite identifies a commit by its number and time alone
-        self._mutex = threading.Lock()
-        self._waiting: list[_Ticket] = []
-        self._busy = False
+        self._relay = Relay(self._commit_group, _compatible)
         self.commits = 0  # write-sets committed
         self.groups = 0  # database transactions used for them
 
@@ -114,7 +106,7 @@ class Committer:
         in_catalog = self._log is None or not ws.rows_alone
         while True:
             ticket = _Ticket(ws, looks, token, rounds >= ROUNDS_OUTSIDE, in_catalog)
-            self._submit(ticket)
+            self._relay.submit(ticket)
             if ticket.in_catalog and not in_catalog:
                 in_catalog = True
                 continue
@@ -165,77 +157,7 @@ class Committer:
 
     # ------------------------------------------------------------ the group
 
-    def _submit(self, ticket: _Ticket) -> None:
-        leads = False
-        try:
-            with self._mutex:
-                if self._busy:
-                    self._waiting.append(ticket)
-                else:
-                    leads = self._busy = True
-            if leads:
-                self._lead(ticket, [ticket])
-            else:
-                self._wait(ticket)
-                if ticket.lead:
-                    self._lead(ticket, [])
-        except BaseException:
-            if leads and not ticket.led:  # interrupted before it could begin
-                self._pass_on()
-            raise
-
-    def _wait(self, ticket: _Ticket) -> None:
-        """Wait until the ticket is done or has to lead. An interrupted thread withdraws its ticket if it still can."""
-        try:
-            ticket.ready.acquire()
-        except BaseException:
-            with self._mutex:
-                withdrawn = ticket in self._waiting
-                if withdrawn:
-                    self._waiting.remove(ticket)
-            if ticket.lead:  # the others wait for this thread
-                self._lead(ticket, [])
-            elif not withdrawn and not ticket.done:  # the interrupt may have come after the signal was taken
-                ticket.ready.acquire()  # it is being committed: let that end
-            raise
-
-    def _lead(self, mine: _Ticket, group: list[_Ticket]) -> None:
-        """Commit the given group or, if it is empty, the tickets that are waiting."""
-        try:
-            mine.led = True
-            if not group:
-                with self._mutex:
-                    group = self._compatible()
-                    del self._waiting[: len(group)]
-            self._commit_group(group, mine)
-        finally:
-            self._pass_on()
-            for ticket in group:
-                ticket.done = True
-                if ticket is not mine:
-                    ticket.ready.release()
-
-    def _compatible(self) -> list[_Ticket]:
-        """Return the tickets at the head of the queue that can be committed together."""
-        some = self._waiting[:GROUP_LIMIT]
-        if len(some) == 1:
-            return some
-        return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
-
-    def _pass_on(self) -> None:
-        """Hand the lead to the next waiting ticket, if there is one."""
-        with self._mutex:
-            successor = self._waiting[0] if self._waiting else None
-            if successor is None:
-                self._busy = False
-            else:
-                successor.lead = True
-        if successor is not None:
-            successor.ready.release()
-
     def _commit_group(self, group: list[_Ticket], mine: _Ticket) -> None:
-        if not group:
-            return
         committing = False
         try:
             faults.step("commit.begin")
@@ -261,7 +183,7 @@ class Committer:
         except Exception as error:
             for ticket in group:
                 if ticket.error is None:
-                    ticket.error = error if ticket is mine else _for_another_thread(error)
+                    ticket.error = error if ticket is mine else for_another_thread(error)
                 ticket.result = None
         except BaseException as error:  # Ctrl-C in this thread: the others go round again
             for ticket in group:
@@ -336,7 +258,13 @@ class Committer:
                 ticket.error = CatalogError(f"The outcome of a commit is not known: {error} Check the data.")
 
 
-def _for_another_thread(error: BaseException) -> BaseException:
+def _compatible(waiting: Sequence[_Ticket]) -> int:
+    """Return how many of the tickets at the head of the queue can be committed together."""
+    some, first = waiting[:GROUP_LIMIT], waiting[0].in_catalog
+    return next((n for n, ticket in enumerate(some) if ticket.in_catalog != first), len(some))
+
+
+def for_another_thread(error: BaseException) -> BaseException:
     """Return a copy of an error for another thread, without passing on an interrupt."""
     if isinstance(error, IndexLakeError):
         return type(error)(str(error), **error.details)

@@ -8,7 +8,7 @@ visible yet, or was undone, are shown by no snapshot.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
@@ -68,7 +68,12 @@ class Page:
         return slot
 
     def add_many(
-        self, row_ids: list[int], begins: list[int], ends: list[int], previous: list[int], values: list[list[Any]]
+        self,
+        row_ids: Sequence[int],
+        begins: Sequence[int],
+        ends: Sequence[int],
+        previous: Sequence[int],
+        values: Sequence[Sequence[Any]],
     ) -> None:
         """Add versions, for which the page must have room; ``values`` are given by column."""
         slots = slice(self.count, self.count + len(row_ids))
@@ -81,7 +86,7 @@ class Page:
             numbers[slots] = array("q", new)
         self._moved[slots] = LIVE
         for column, held in zip(self.values, values, strict=True):
-            column += held
+            column.extend(held)
         self.count = slots.stop
 
     def cut(self) -> None:

@@ -59,18 +59,29 @@ class MemTree:
 
     def add_many(self, keys: Iterable[Key | None], first: int) -> None:
         """Add versions with consecutive numbers."""
-        known = self._versions if self._sorted is None else None
-        for version, key in enumerate(keys, first):
-            if known is None or key is None or known.setdefault(key, version) != version:
-                self.add(key, version)
+        new: list[Key] = []
+        with self._sorting:
+            versions = self._versions
+            for version, key in enumerate(keys, first):
+                if key is None:
+                    continue
+                found = versions.setdefault(key, version)
+                if isinstance(found, list):
+                    found.append(version)
+                elif found == version:
+                    new.append(key)
+                else:
+                    versions[key] = [found, version]
+            if self._sorted is not None:
+                self._sorted.update(new)
 
     def add(self, key: Key | None, version: int) -> None:
         if key is None:
             return
         found = self._versions.get(key)
         if found is None:
-            self._versions[key] = version
             with self._sorting:
+                self._versions[key] = version
                 if self._sorted is not None:
                     self._sorted.add(key)
         elif isinstance(found, int):
@@ -88,8 +99,8 @@ class MemTree:
         if left:
             self._versions[key] = left[0] if len(left) == 1 else left
         elif found is not None:
-            del self._versions[key]
             with self._sorting:
+                del self._versions[key]
                 if self._sorted is not None:
                     self._sorted.discard(key)
 

@@ -66,21 +66,28 @@ class Versions:
         return version
 
     def add_many(
-        self, columns: tuple[str, ...], row_ids: list[int], begins: list[int], ends: list[int], values: list[list[Any]]
+        self,
+        columns: tuple[str, ...],
+        row_ids: Sequence[int],
+        begins: Sequence[int],
+        ends: Sequence[int],
+        values: Sequence[Sequence[Any]],
     ) -> None:
         """Add versions in the order of their commits; ``values`` are given by column."""
-        done = 0
+        done, newest = 0, self.newest
         while done < len(row_ids):
             page = self._page(columns)
             first = page.number << BITS | page.count
             upto = min(len(row_ids), done + PAGE_ROWS - page.count)
             part = slice(done, upto)
-            previous, newest = [], self.newest
+            previous: list[int] = []
+            new: dict[int, int] = {}
             for version, row_id in enumerate(row_ids[part], first):
-                previous.append(newest.get(row_id, -1))
-                newest[row_id] = version
+                previous.append(new.get(row_id, newest.get(row_id, -1)))
+                new[row_id] = version
             parts = [held[part] for held in values]
             page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
+            newest.update(new)  # only now: an undo starts from what the pages hold
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, parts, upto - done), first)
             self._count_in(page, upto - done, sum(map(_column_bytes, parts)))

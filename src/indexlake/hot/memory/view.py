@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 CHUNK_BYTES = 256 << 20
+FEW_ROWS = 16
+"""Fewer rows than these are added one by one."""
+
 PRIMARY = 0
 _NONE = np.zeros(0, np.int64)
 
@@ -223,8 +226,13 @@ class MemoryTable:
     def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Sequence[Any]]], snapshot: int) -> None:
         of = self._of
         self._store.note(self._tx, of.undo_since, snapshot)
-        for row_id, values in rows:
-            of.add(columns, row_id, values, snapshot)
+        if len(rows) < FEW_ROWS:
+            for row_id, values in rows:
+                of.add(columns, row_id, values, snapshot)
+        else:
+            row_ids, values_of = zip(*rows, strict=True)
+            count = len(row_ids)
+            of.add_many(columns, row_ids, [snapshot] * count, [LIVE] * count, list(zip(*values_of, strict=True)))
         self._store.inserted(self._tx, self._table_id, columns, rows, snapshot)
 
     def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:

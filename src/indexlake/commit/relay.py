@@ -1,0 +1,118 @@
+"""A relay of threads: whoever finds nobody at work does the work; those who arrive meanwhile wait, and then the first of
+them does the work of all.
+
+A thread returns when its ticket is done. If it is interrupted while it waits, it takes its ticket back if nobody has
+begun with it, and otherwise lets the work end first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter, sleep
+from typing import Any, Generic, TypeVar
+
+GATHER_SECONDS = 0.0001
+
+
+class Ticket:
+    """What one thread wants done."""
+
+    ready: Any = None  # a lock that is released to wake up the thread; None if it never had to wait
+    leads = False  # woken up to do the work of all who wait
+    led = False
+    done = False  # the work has ended, successfully or not
+
+
+T = TypeVar("T", bound=Ticket)
+
+
+class Relay(Generic[T]):
+    """Passes the work from thread to thread.
+
+    ``work(group, mine)`` does the work of some tickets in the thread of one of them and leaves the outcome in the
+    tickets; ``together`` returns how many of those that wait, at least one, can be done at once.
+    """
+
+    def __init__(self, work: Callable[[list[T], T], None], together: Callable[[Sequence[T]], int]) -> None:
+        self._work = work
+        self._together = together
+        self._mutex = threading.Lock()
+        self._waiting: list[T] = []
+        self._busy = False
+        self._last = 1  # how many tickets the last one did
+
+    def submit(self, ticket: T) -> None:
+        """Return when the ticket's work has ended."""
+        begins = False
+        try:
+            with self._mutex:
+                if self._busy:
+                    ticket.ready = threading.Lock()
+                    ticket.ready.acquire()
+                else:
+                    begins = self._busy = True
+                self._waiting.append(ticket)
+            if not begins:
+                self._wait(ticket)
+            if begins or ticket.leads:
+                self._lead(ticket)
+        except BaseException:
+            if begins and not ticket.led:  # interrupted before it could begin
+                with self._mutex:
+                    self._waiting.remove(ticket)
+                self._pass_on()
+            raise
+
+    def _wait(self, ticket: T) -> None:
+        try:
+            ticket.ready.acquire()
+        except BaseException:
+            with self._mutex:
+                withdrawn = ticket in self._waiting
+                if withdrawn:
+                    self._waiting.remove(ticket)
+            if ticket.leads:  # the others wait for this thread
+                self._lead(ticket)
+            elif not withdrawn and not ticket.done:  # the interrupt may have come after the signal was taken
+                ticket.ready.acquire()  # it is being worked on: let that end
+            raise
+
+    def _lead(self, mine: T) -> None:
+        """Do the work of those that wait, together with those that are about to."""
+        group: list[T] = []
+        try:
+            mine.led = True
+            self._gather()
+            with self._mutex:
+                if self._waiting:
+                    group = self._waiting[: self._together(self._waiting)]
+                    del self._waiting[: len(group)]
+            self._last = len(group)
+            if group:
+                self._work(group, mine)
+        finally:
+            self._pass_on()
+            for ticket in group:
+                ticket.done = True
+                if ticket is not mine:
+                    ticket.ready.release()
+
+    def _gather(self) -> None:
+        """Let threads come that were done together last: most of them have something new to do at once."""
+        expected = self._last
+        if expected > 1:
+            until = perf_counter() + GATHER_SECONDS
+            while len(self._waiting) < expected and perf_counter() < until:
+                sleep(0)  # another thread runs
+
+    def _pass_on(self) -> None:
+        """Hand the lead to the next waiting ticket, if there is one."""
+        with self._mutex:
+            successor = self._waiting[0] if self._waiting else None
+            if successor is None:
+                self._busy = False
+            else:
+                successor.leads = True
+        if successor is not None:
+            successor.ready.release()
