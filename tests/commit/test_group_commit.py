@@ -15,18 +15,22 @@ from tests.support.threads import in_threads
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("thread", pa.int64())])
 
 
-def test_eight_threads_inserting_share_database_commits(any_lake: il.Lake, on_step: Any) -> None:
+def test_eight_threads_share_database_commits(any_lake: il.Lake, on_step: Any) -> None:
     t = any_lake.create_table("t", SCHEMA, primary_key="id")
     before = any_lake._committer.commits, any_lake._committer.groups
-    waits = "sql.commit.before", "log.sync"  # a disk that has to be waited for
-    on_step(lambda step: time.sleep(0.002) if step in waits else None)
-    in_threads(8, lambda n: [t.insert({"id": n * 1000 + i, "thread": n}) for i in range(40)])
+    wait_for_the_disk(on_step)
+    in_threads(8, lambda n: [t.upsert({"id": n * 1000 + i, "thread": n}) for i in range(40)])
     commits, groups = any_lake._committer.commits - before[0], any_lake._committer.groups - before[1]
     assert commits == 320
     assert groups <= 0.6 * commits, f"{groups} database commits for {commits} commits"
     assert sorted(r["id"] for r in t.scan().to_pylist()) == sorted(n * 1000 + i for n in range(8) for i in range(40))
-    snapshots = [s.snapshot_id for s in t.history() if s.operation == "insert"]
+    snapshots = [s.snapshot_id for s in t.history() if s.operation == "upsert"]
     assert len(snapshots) == 320, "each commit has its own snapshot"
+
+
+def wait_for_the_disk(on_step: Any) -> None:
+    waits = "sql.commit.before", "log.sync"
+    on_step(lambda step: time.sleep(0.002) if step in waits else None)
 
 
 def test_in_a_group_each_fails_alone(any_lake: il.Lake) -> None:

@@ -462,7 +462,7 @@ def test_a_free_key_commits_although_jobs_force_more_looks_than_are_made_outside
     other = connect()
     looks, inside = 0, 0
     committer = other._committer
-    submit, look_inside = committer._submit, committer._look_inside
+    submit, look_inside = committer._relay.submit, committer._look_inside
 
     def dump_first(ticket: _Ticket) -> None:
         nonlocal looks
@@ -476,7 +476,7 @@ def test_a_free_key_commits_although_jobs_force_more_looks_than_are_made_outside
         inside += 1
         return look_inside(*args)
 
-    monkeypatch.setattr(committer, "_submit", dump_first)
+    monkeypatch.setattr(committer._relay, "submit", dump_first)
     monkeypatch.setattr(committer, "_look_inside", count)
     other.table("t").insert({"id": 1, "v": 1})
     assert (looks, inside) == (ROUNDS_OUTSIDE + 1, 1)
@@ -656,7 +656,7 @@ def test_a_truncate_of_its_own_removes_rows_that_come_while_it_runs(
 ) -> None:
     table = lake.table("t")
     table.insert({"id": 1, "v": 1})
-    submit, tries = lake._committer._submit, 0
+    submit, tries = lake._committer._relay.submit, 0
 
     def others_first(ticket: _Ticket) -> None:
         nonlocal tries
@@ -668,7 +668,7 @@ def test_a_truncate_of_its_own_removes_rows_that_come_while_it_runs(
             dump(lake, table_id(lake))
         submit(ticket)
 
-    monkeypatch.setattr(lake._committer, "_submit", others_first)
+    monkeypatch.setattr(lake._committer._relay, "submit", others_first)
     if overwrite:
         lake.pipeline("threads").load(({"id": n, "v": n} for n in [5]), "t", mode="overwrite")
     else:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import indexlake as il
-from indexlake.spark.failure import said
+from indexlake.spark.failure import reason_of
 
 PROGRAM = """
     import json, os, sys
@@ -132,7 +132,7 @@ Caused by: java.io.IOException: something else
 
 
 def test_the_first_line_of_a_workers_exception_is_what_is_said() -> None:
-    assert said(RuntimeError(WORKER)) == "CorruptionError: file 'x' is damaged: bytes 0 to 7 do not match"
+    assert reason_of(RuntimeError(WORKER)) == "CorruptionError: file 'x' is damaged: bytes 0 to 7 do not match"
     java = "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: Job aborted due to stage failure"
-    assert said(RuntimeError(java)) == "Job aborted due to stage failure"
-    assert said(RuntimeError("")) == "RuntimeError"
+    assert reason_of(RuntimeError(java)) == "Job aborted due to stage failure"
+    assert reason_of(RuntimeError("")) == "RuntimeError"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 @pytest.fixture(scope="module")
 def notes(module_lake: il.Lake) -> il.Lake:
     module_lake.sql("""
-        create table notes (id bigint primary key, body varchar, at timestamptz, code uuid, vec float[2]);
+        create table notes (id bigint primary key, body varchar, sent timestamptz, code uuid, vec float[2]);
         insert into notes values
             (1, 'late parcel', '2024-03-01 12:00:00+02', '00000000-0000-0000-0000-00000000000a', [1, 0]),
             (2, 'parcel', null, null, null), (3, 'letter', '2024-03-02', null, [0, 1]);
@@ -37,7 +37,7 @@ def notes(module_lake: il.Lake) -> il.Lake:
     ("text", "params"),
     [
         (
-            "select n.name, s.id, s.at, s._score from search('notes', 'words', $q, k := $k) s join names n "
+            "select n.name, s.id, s.sent, s._score from search('notes', 'words', $q, k := $k) s join names n "
             "on n.id = s.id where s.id < $most order by s.id",
             {"q": "late parcel", "k": 5, "most": 3},
         ),

@@ -16,7 +16,7 @@ def together(lake: il.Lake, first: Callable[[], Any], *others: Callable[[], Any]
     committed in one group then; those that have nothing to commit return at once."""
     calls = [first, *others]
     found: list[Any] = [None] * len(calls)
-    committer = lake._committer
+    relay, joined = lake._committer._relay, lake._joined_inserts
     leading, queued = threading.Event(), threading.Event()
 
     def run(n: int) -> None:
@@ -32,19 +32,21 @@ def together(lake: il.Lake, first: Callable[[], Any], *others: Callable[[], Any]
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(len(calls))]
     before = faults.install(wait)
+    lake._joined_inserts = lambda _: None  # type: ignore[method-assign]  # each call is a commit of its own
     try:
         threads[0].start()
         _until(lambda: leading.is_set() or not threads[0].is_alive())
         for thread in threads[1:]:
-            waiting = len(committer._waiting)
+            waiting = len(relay._waiting)
             thread.start()
-            _until(lambda thread=thread, n=waiting: len(committer._waiting) > n or not thread.is_alive())  # type: ignore[misc]
+            _until(lambda thread=thread, n=waiting: len(relay._waiting) > n or not thread.is_alive())  # type: ignore[misc]
     finally:
         queued.set()
         for thread in threads:
             if thread.ident is not None:
                 thread.join(30)
         faults.install(before)
+        lake._joined_inserts = joined  # type: ignore[method-assign]
     assert not any(thread.is_alive() for thread in threads)
     return found
 

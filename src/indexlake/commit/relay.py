@@ -1,5 +1,5 @@
-"""A relay of threads: whoever finds nobody at work does the work; those who arrive meanwhile wait, and then the first of
-them does the work of all.
+"""A relay of threads: whoever finds nobody at work does the work; those who arrive meanwhile wait, and then the first
+of them does the work of all.
 
 A thread returns when its ticket is done. If it is interrupted while it waits, it takes its ticket back if nobody has
 begun with it, and otherwise lets the work end first.
@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter, sleep
 from typing import Any, Generic, TypeVar
 
-GATHER_SECONDS = 0.0001
+GATHER_SECONDS = 0.0002
+"""How long at most to wait for threads that were served together last, and may come again at once."""
 
 
 class Ticket:
