@@ -20,8 +20,9 @@ class Ticket:
     """What one thread wants done."""
 
     ready: Any = None  # a lock that is released to wake up the thread; None if it never had to wait
+    queued = False
     leads = False  # woken up to do the work of all who wait
-    led = False
+    led = False  # has passed the lead on
     done = False  # the work has ended, successfully or not
 
 
@@ -54,46 +55,46 @@ class Relay(Generic[T]):
                 else:
                     begins = self._busy = True
                 self._waiting.append(ticket)
+                ticket.queued = True
             if not begins:
-                self._wait(ticket)
+                ticket.ready.acquire()
             if begins or ticket.leads:
                 self._lead(ticket)
         except BaseException:
-            if begins and not ticket.led:  # interrupted before it could begin
-                with self._mutex:
-                    self._waiting.remove(ticket)
-                self._pass_on()
+            if begins:
+                if not ticket.led:  # interrupted before it could begin
+                    self._pass_on(ticket, 1)
+            elif not ticket.led:
+                self._withdraw(ticket)
             raise
 
-    def _wait(self, ticket: T) -> None:
-        try:
+    def _withdraw(self, ticket: T) -> None:
+        """Take the ticket of an interrupted thread back, or let the work on it end."""
+        with self._mutex:
+            withdrawn = ticket in self._waiting
+            if withdrawn:
+                self._waiting.remove(ticket)
+        if ticket.leads:  # the others wait for this thread
+            self._lead(ticket)
+        elif ticket.queued and not withdrawn and not ticket.done:
             ticket.ready.acquire()
-        except BaseException:
-            with self._mutex:
-                withdrawn = ticket in self._waiting
-                if withdrawn:
-                    self._waiting.remove(ticket)
-            if ticket.leads:  # the others wait for this thread
-                self._lead(ticket)
-            elif not withdrawn and not ticket.done:  # the interrupt may have come after the signal was taken
-                ticket.ready.acquire()  # it is being worked on: let that end
-            raise
 
     def _lead(self, mine: T) -> None:
         """Do the work of those that wait, together with those that are about to."""
         group: list[T] = []
         try:
-            mine.led = True
-            self._gather()
+            if self._last > 1:
+                self._gather()
             with self._mutex:
-                if self._waiting:
-                    group = self._waiting[: self._together(self._waiting)]
-                    del self._waiting[: len(group)]
+                waiting = self._waiting
+                group = waiting[: self._together(waiting) if len(waiting) > 1 else 1]
+                del waiting[: len(group)]
             self._last = len(group)
             if group:
                 self._work(group, mine)
         finally:
-            self._pass_on()
+            mine.led = True
+            self._pass_on(mine, len(group))
             for ticket in group:
                 ticket.done = True
                 if ticket is not mine:
@@ -101,15 +102,15 @@ class Relay(Generic[T]):
 
     def _gather(self) -> None:
         """Let threads come that were done together last: most of them have something new to do at once."""
-        expected = self._last
-        if expected > 1:
-            until = perf_counter() + GATHER_SECONDS
-            while len(self._waiting) < expected and perf_counter() < until:
-                sleep(0)  # another thread runs
+        until = perf_counter() + GATHER_SECONDS
+        while len(self._waiting) < self._last and perf_counter() < until:
+            sleep(0)  # another thread runs
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, mine: T, done: int) -> None:
         """Hand the lead to the next waiting ticket, if there is one."""
         with self._mutex:
+            if self._waiting and self._waiting[0] is mine:  # interrupted before it had taken its tickets out
+                del self._waiting[: max(1, done)]
             successor = self._waiting[0] if self._waiting else None
             if successor is None:
                 self._busy = False

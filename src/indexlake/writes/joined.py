@@ -57,7 +57,7 @@ class JoinedInserts:
 
     def _work(self, group: list[_Row], mine: _Row) -> None:
         if len(group) == 1:
-            mine.result = self._insert(mine.row)
+            group[0].result = self._insert(group[0].row)
             return
         try:
             found = self._insert([ticket.row for ticket in group])

@@ -1,0 +1,125 @@
+"""Threads that take turns to do the work of all: nobody is forgotten, whichever line an interrupt hits.
+
+Two places are left out: the beginning of a ``with``, where the interpreter itself may leave a lock locked, and the few
+lines that wake up the others when the work has ended.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from indexlake.commit import relay
+from indexlake.commit.relay import Relay, Ticket
+
+
+class Interrupt(BaseException):
+    pass
+
+
+class Counted(Ticket):
+    def __init__(self) -> None:
+        self.times = 0
+
+
+class World:
+    """A relay whose work waits until it is told to go on, if it is the first."""
+
+    def __init__(self) -> None:
+        self.relay: Relay[Counted] = Relay(self._work, len)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.groups: list[int] = []
+
+    def _work(self, group: list[Counted], mine: Counted) -> None:
+        self.groups.append(len(group))
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(10)
+        for ticket in group:
+            ticket.times += 1
+
+    def thread(self, interrupt_at: int | None = None) -> Submitter:
+        found = Submitter(self.relay, interrupt_at)
+        found.start()
+        return found
+
+
+class Submitter(threading.Thread):
+    """Submits a ticket; an interrupt comes at the given line that it executes of the relay."""
+
+    def __init__(self, to: Relay[Counted], interrupt_at: int | None) -> None:
+        super().__init__(daemon=True)
+        self.ticket = Counted()
+        self.interrupted = False
+        self._relay, self._left = to, interrupt_at
+
+    def run(self) -> None:
+        if self._left is not None:
+            sys.settrace(self._trace)
+        try:
+            self._relay.submit(self.ticket)
+        except Interrupt:
+            pass
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != relay.__file__:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and self._left is not None and not self.ticket.times and not line.startswith("with "):
+            self._left -= 1
+            if self._left < 0 and not self.interrupted:
+                self.interrupted = True
+                raise Interrupt
+        return self._trace
+
+
+def ends(*threads: threading.Thread) -> bool:
+    for thread in threads:
+        thread.join(10)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_those_who_wait_are_served_together() -> None:
+    world = World()
+    first = world.thread()
+    assert world.begun.wait(10)
+    others = [world.thread() for _ in range(5)]
+    while len(world.relay._waiting) < 5:
+        pass
+    world.go_on.set()
+    assert ends(first, *others)
+    assert world.groups == [1, 5]
+    assert [each.ticket.times for each in (first, *others)] == [1] * 6
+
+
+@pytest.mark.parametrize("place", ["leader", "alone", "waiting"])
+def test_an_interrupt_at_any_line_leaves_nobody_behind(place: str) -> None:
+    hit = 0
+    for line in range(60):
+        world = World()
+        if place == "alone":
+            world.go_on.set()
+        first = world.thread(line if place != "waiting" else None)
+        if world.begun.wait(0.05 if place != "waiting" else 10):
+            others = [world.thread(line if place == "waiting" else None) for _ in range(2)]
+        else:  # interrupted before it did any work
+            others = []
+        world.go_on.set()
+        assert ends(first, *others), f"line {line}"
+        later = [world.thread() for _ in range(3)]
+        assert ends(*later), f"line {line}"
+        assert not world.relay._waiting
+        assert not world.relay._busy
+        interrupted = any(each.interrupted for each in (first, *others))
+        for each in (first, *others):  # a ticket may be done without result: its thread submits it again
+            assert each.ticket.times == 1 or (interrupted and not each.ticket.times)
+        assert [each.ticket.times for each in later] == [1, 1, 1]
+        hit += interrupted
+    assert hit > 10
