@@ -45,6 +45,8 @@ class _SharedCatalog(OwnedCatalog):
 
 def in_memory(patch: pytest.MonkeyPatch) -> None:
     """Every lake that is made from here on has its newest rows in the memory of this process."""
+    if registry.DEFAULT == registry.MEMORY:
+        return
     patch.setattr(registry, "DEFAULT", registry.MEMORY)
     share_memory(patch)
 
