@@ -230,6 +230,7 @@ def test_links_go_with_their_block_and_segments_with_their_last_link(lake: il.La
     assert path in [p for (p,) in query(lake, "select relative_path from indexlake_garbage")]
 
 
+@pytest.mark.inline_only("the horizon stays below rows that only the redo log holds")
 def test_links_that_a_fold_ended_stay_until_the_horizon_has_reached_their_end(lake: il.Lake, other: il.Lake) -> None:
     t = in_blocks(table(lake), 20, 20)
     t.insert({"id": 100})
