@@ -18,6 +18,7 @@ def _take(location: str, count: int, into: Any) -> None:
         into.put([lake.sql("select nextval('s')").scalar() for _ in range(count)])
 
 
+@pytest.mark.inline_only("another process opens the lake")
 def test_threads_and_processes_get_numbers_of_their_own(tmp_path: Path) -> None:
     location = str(tmp_path / "lake")
     with il.connect(location, automatic=False) as lake:
