@@ -102,9 +102,10 @@ class Writing(Ending):
         for sql in sqls:
             self.execute(sql)
 
-    def _control(self, sql: str) -> None:
+    def _control(self, *sqls: str) -> None:
         """Run statements that change no rows."""
-        self.execute(sql)
+        for sql in sqls:
+            self.execute(sql)
 
     def _takes_statements(self) -> bool:
         return self._is_open()
@@ -114,8 +115,8 @@ class Writing(Ending):
         self._control("savepoint indexlake")
         try:
             yield
+            self._control("release savepoint indexlake")  # inside: statements sent before may fail only now
         except BaseException:
             if self._takes_statements():
-                self._control("rollback to savepoint indexlake; release savepoint indexlake")
+                self._control("rollback to savepoint indexlake", "release savepoint indexlake")
             raise
-        self._control("release savepoint indexlake")

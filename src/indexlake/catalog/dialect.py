@@ -21,9 +21,10 @@ def quote(identifier: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def insert_sql(table: str, columns: tuple[str, ...]) -> str:
+def insert_sql(table: str, columns: tuple[str, ...], rows: int = 1) -> str:
     names = ", ".join(quote(column) for column in columns)
-    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"
+    one = f"({', '.join('?' * len(columns))})"
+    return f"insert into {quote(table)} ({names}) values {', '.join([one] * rows)}"
 
 
 @dataclass(frozen=True, slots=True)

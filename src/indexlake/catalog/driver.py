@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SqlValue = int | bytes | str | float | None
 Params = Sequence[SqlValue]
 Row = tuple[Any, ...]
+Query = tuple[str, Params]
+Foresee = Callable[[], Iterable[Query]]
+"""Tells which queries a transaction will begin with, so that over a network they can travel together."""
 
 
 class DatabaseError(CatalogError):
@@ -83,8 +86,8 @@ class Transaction(Statements, Protocol):
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int: ...
     def execute_batch(self, sqls: Sequence[str]) -> None: ...
-    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
-        """Insert many rows (executemany on SQLite, binary COPY on PostgreSQL); return their number."""
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> None:
+        """Insert rows; over a network a few may travel with the next statement, many go by binary COPY."""
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -126,7 +129,8 @@ class Catalog(Protocol):
         """Return the lake's time, given the server's clock if there is a server, and the newest commit's time."""
         ...
 
-    def transaction(self) -> Transaction: ...
+    def transaction(self, foresee: Foresee | None = None) -> Transaction: ...
+
     def read(self) -> ReadTransaction: ...
     def rows_as_before(self, sql: str, params: Params) -> list[Row] | None:
         """Return the last result of `rows_again` if nothing has been committed since; None if unknown."""

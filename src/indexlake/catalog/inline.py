@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexlake.catalog import dialect
 from indexlake.catalog.conditions import compare_sql, test_sql
 from indexlake.catalog.dialect import quote
-from indexlake.catalog.driver import Catalog, Transaction
+from indexlake.catalog.driver import Catalog, Query, Transaction
 from indexlake.expr.test import Test
 from indexlake.schema import Field, TableSchema
 from indexlake.types import Codec, SqlValue
@@ -196,13 +196,6 @@ class InlineRows:
             return bool(begin <= self._snapshot and (begin, row_id) > self._floors.hot_floor)
         return bool(begin <= self._snapshot < end and (end, row_id) > self._floors.history_floor)
 
-    def _with_key(
-        self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
-    ) -> list[Row]:
-        """Return every inline version with these encoded values in some columns, visible or not."""
-        condition, values = _key_condition(key, key_columns, codecs)
-        return self._tx.rows(f"{select_rows(self._table_id, columns)} where {condition}", values)
-
     def _visible_with_key(
         self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
     ) -> Row | None:
@@ -222,19 +215,15 @@ class InlineRows:
         return None
 
     def _with_keys(
-        self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]], key_columns: tuple[str, ...]
+        self,
+        columns: tuple[str, ...],
+        keys: Iterable[Sequence[SqlValue]],
+        key_columns: tuple[str, ...],
+        codecs: tuple[Codec, ...],
     ) -> Iterator[Row]:
-        """Yield every inline version with one of the encoded keys (no floats) in some columns, visible or not."""
-        remaining = iter(keys)
-        names = ", ".join(quote(c) for c in key_columns)
-        while some := list(islice(remaining, _IN_LIMIT)):
-            if len(key_columns) == 1:
-                condition = f"{names} in ({', '.join('?' * len(some))})"
-            else:
-                one = f"({', '.join('?' * len(key_columns))})"
-                condition = f"({names}) in (values {', '.join([one] * len(some))})"
-            sql = f"{select_rows(self._table_id, columns)} where {condition}"
-            yield from self._tx.rows(sql, [v for key in some for v in key])
+        """Yield every inline version with one of the encoded keys in some columns, visible or not."""
+        for query in queries_by_key(self._table_id, columns, keys, key_columns, codecs):
+            yield from self._tx.rows(*query)
 
     def _has_between(self, column: str, low: int, high: int) -> bool:
         """Return whether an inline version, visible or not, has a value from ``low`` to ``high``."""
@@ -329,6 +318,34 @@ def select_rows(table_id: int, columns: tuple[str, ...]) -> str:
     """Return SQL that selects begin, row id, end and values of all versions."""
     names = "".join(f", {quote(c)}" for c in columns)
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
+
+
+def queries_by_key(
+    table_id: int,
+    columns: tuple[str, ...],
+    keys: Iterable[Sequence[SqlValue]],
+    key_columns: tuple[str, ...],
+    codecs: tuple[Codec, ...],
+) -> Iterator[Query]:
+    """Yield queries for all inline versions with one of the encoded keys in some columns."""
+    select, remaining = select_rows(table_id, columns), iter(keys)
+    together = _IN_LIMIT if _plain_key_condition(key_columns, codecs) is not None else 1
+    while some := list(islice(remaining, together)):
+        if len(some) == 1:
+            condition, values = _key_condition(some[0], key_columns, codecs)
+            yield f"{select} where {condition}", values
+        else:
+            some += [some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))  # few different texts
+            yield f"{select} where {_keys_condition(key_columns, len(some))}", [v for key in some for v in key]
+
+
+@lru_cache(4096)
+def _keys_condition(columns: tuple[str, ...], count: int) -> str:
+    names = ", ".join(map(quote, columns))
+    if len(columns) == 1:
+        return f"{names} in ({', '.join('?' * count)})"
+    one = f"({', '.join('?' * len(columns))})"
+    return f"({names}) in (values {', '.join([one] * count)})"
 
 
 @lru_cache(4096)

@@ -152,8 +152,8 @@ class SqliteTransaction(_Statements, Writing):
         except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from None
 
-    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
-        return self.execute_many(insert_sql(table, tuple(columns)), rows)
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> None:
+        self.execute_many(insert_sql(table, tuple(columns)), rows)
 
     def commit(self) -> None:
         session, catalog = self._session, self.catalog

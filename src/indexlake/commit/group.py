@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.commit import moved, placement
 from indexlake.commit.absence import Look, LookNeeded, first_look, look_again
+from indexlake.commit.requirements import foreseen
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import new_token
 from indexlake.commit.turns import Turn, TurnNeeded, Turns
@@ -239,7 +241,7 @@ class Committer:
         committing = False
         try:
             faults.step("commit.begin")
-            with self._section(group[0].in_catalog) as section:
+            with self._section(group[0]) as section:
                 if len(group) == 1:
                     self._one(section, group[0])
                     done = 1
@@ -271,8 +273,10 @@ class Committer:
                     ticket.result = None
             mine.error = error
 
-    def _section(self, in_catalog: bool) -> Section:
-        return Section(self._catalog, self._hot) if in_catalog or self._log is None else self._log()
+    def _section(self, first: _Ticket) -> Section:
+        if self._log is not None and not first.in_catalog:
+            return self._log()
+        return Section(self._catalog, self._hot, partial(foreseen, self._hot, first.ws, first.looks))
 
     def _one(self, section: Section, ticket: _Ticket) -> None:
         try:

@@ -17,7 +17,7 @@ from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
-    from indexlake.catalog.driver import Catalog
+    from indexlake.catalog.driver import Catalog, Foresee
     from indexlake.catalog.table_heads import Head
     from indexlake.commit.absence import Look
     from indexlake.hot.store import HotStore, HotTable
@@ -28,12 +28,12 @@ class Section:
 
     __slots__ = ("_committed", "heads", "hot", "sequencer", "tx", "writing")
 
-    def __init__(self, catalog: Catalog, hot: HotStore) -> None:
+    def __init__(self, catalog: Catalog, hot: HotStore, foresee: Foresee | None = None) -> None:
         self.hot = hot
         self.heads: dict[int, Head] = {}  # kept while members of the group leave them unchanged
         self.writing = False  # whether the write-set in progress has passed validation
         self._committed = False
-        self.tx = catalog.transaction()
+        self.tx = catalog.transaction(foresee)
         self.sequencer = Sequencer(catalog, self.tx, hot)
 
     def __enter__(self) -> Section:
