@@ -22,6 +22,10 @@ OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, r
 ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
 
 
+def wrong_count(sql: str) -> AssertionError:
+    return AssertionError(f"a statement did not affect the rows that it should: {sql}")
+
+
 class Database:
     """An open catalog. It belongs to the process that opened it."""
 

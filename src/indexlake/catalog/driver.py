@@ -80,8 +80,11 @@ class Transaction(Statements, Protocol):
         """Run one statement; return the number of rows that an INSERT, UPDATE or DELETE affected."""
         ...
 
-    def send(self, sql: str, params: Params = ()) -> None:
-        """Run one statement whose outcome is not needed; over a network it may travel with the next one."""
+    def send(self, sql: str, params: Params = (), *, rows: int | None = None) -> None:
+        """Run one statement whose outcome is not needed; over a network it may travel with the next one.
+
+        If ``rows`` is given, the transaction fails unless the statement affects that many rows.
+        """
         ...
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int: ...

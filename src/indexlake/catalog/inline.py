@@ -302,8 +302,9 @@ class InlineRows:
                 moved.append(row_id)
         if hot:
             sql = _close_sql(self._table_id)
-            closed = self._tx.execute(sql, hot[0]) if len(hot) == 1 else self._tx.execute_many(sql, hot)
-            if closed != len(hot):
+            if len(hot) == 1:
+                self._tx.send(sql, hot[0], rows=1)
+            elif self._tx.execute_many(sql, hot) != len(hot):
                 raise AssertionError("a hot row that passed validation is nowhere")
         return moved
 

@@ -123,11 +123,8 @@ class PostgresCatalog(Database):
                 self.sessions.give_back(session)
 
     def _start(self, sql: str, params: Params) -> tuple[PostgresSession, Any, list[Row]]:
-        psycopg = import_psycopg()
-
         def first_rows(session: PostgresSession) -> tuple[PostgresSession, Any, list[Row]]:
-            cursor = psycopg.RawCursor(session.connection)
-            stream = cursor.stream(numbered(sql), params, binary=True, size=CHUNK)
+            stream = session.cursor.stream(numbered(sql), params, binary=True, size=CHUNK)
             return session, stream, list(islice(stream, CHUNK))
 
         return self._first(first_rows, sql)
@@ -163,16 +160,18 @@ class PostgresCatalog(Database):
             raise unreachable(error, self.location) from None
 
     def begin(self, start: list[Statement], questions: Sequence[Statement] = ()) -> tuple[PostgresSession, list[Any]]:
-        """Return a session in which a transaction was started, and the answers to the questions if all have one."""
+        """Return a session in which statements have started a transaction, and their results.
+
+        If one of the questions cannot be answered, none is.
+        """
 
         def run(session: PostgresSession) -> tuple[PostgresSession, list[Any]]:
             try:
-                return session, session.run([*start, *questions])[len(start) :]
+                return session, session.run([*start, *questions])
             except psycopg.Error:
-                if session.lost() or not questions or session.failed not in asked:
+                if session.lost() or session.failed not in asked:
                     raise
-                session.run([("rollback", None), *start])
-                return session, []
+                return session, session.run([("rollback", None), *start])[1:]
 
         psycopg, asked = import_psycopg(), [sql for sql, _ in questions]
         return self._first(run, start[0][0])
@@ -188,7 +187,7 @@ class PostgresCatalog(Database):
                 lost, stale = session.lost(), not session.fresh
                 self.sessions.give_back(session)
                 if not (lost and stale):
-                    raise translate(error, self.location, sql, lost=lost) from None
+                    raise translate(error, self.location, session.failed or sql, lost=lost) from None
                 self.sessions.discard_idle()
             except BaseException:
                 self.sessions.discard(session)

@@ -30,6 +30,7 @@ _IDLE, _INTRANS, _INERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 _FAILED, _SYNC, _NOT_DONE = 7, 10, (7, 11)  # libpq's ExecStatusType
 _BINARY = 1
 _PREPARED = 512
+_PATIENCE = 100  # milliseconds without a look at signals that other threads have received
 _numbers = itertools.count()  # of prepared statements
 DEFAULTS = {
     "application_name": "indexlake",
@@ -45,8 +46,8 @@ class PostgresSession:
     """A connection. ``run`` sends statements; ``cursor`` is for what cannot be part of a batch: COPY and streams."""
 
     __slots__ = (
-        "_adapt", "_auto", "_params", "_pg", "_poll", "_prepared", "_running", "_schema", "_timeout", "connection",
-        "cursor", "failed", "fresh", "thread",
+        "_adapt", "_auto", "_cursor", "_left", "_params", "_pg", "_poll", "_prepared", "_running", "_schema",
+        "_timeout", "connection", "failed", "fresh", "thread",
     )  # fmt: skip
 
     def __init__(self, params: dict[str, Any], *, schema: str | None, timeout: float) -> None:
@@ -54,12 +55,13 @@ class PostgresSession:
         self._schema = schema
         self._timeout = timeout
         self.connection: Any = None
-        self.cursor: Any = None
+        self._cursor: Any = None
         self._pg: Any = None
         self._adapt: Any = None
         self._poll = select.poll()
         self._prepared: dict[str, tuple[bytes, tuple[int, ...]]] = {}  # name (empty: run once) and types of parameters
-        self._running = False
+        self._running = False  # a batch was interrupted if it is still running when the session is given back
+        self._left = False  # the answers to some statements have not been received
         self.failed = ""  # the statement that failed last
         self.fresh = True
         self.thread = threading.get_ident()
@@ -68,7 +70,7 @@ class PostgresSession:
         psycopg = import_psycopg()
         connection: Connection[Any] = psycopg.connect(**self._params, autocommit=True, context=_adapters())
         self.connection = connection
-        self.cursor = psycopg.RawCursor(connection)
+        self._cursor = psycopg.RawCursor(connection)
         self._pg = connection.pgconn
         self._adapt = psycopg.adapt.Transformer.from_context(connection)
         self._auto = psycopg.adapt.PyFormat.AUTO
@@ -86,21 +88,20 @@ class PostgresSession:
             settings.append(f"set search_path = {quote(self._schema)}")
         return settings
 
+    @property
+    def cursor(self) -> Any:
+        self._settle()
+        return self._cursor
+
     # ------------------------------------------------------------ a batch
 
     def run(self, statements: Sequence[Statement]) -> list[Any]:
         """Run statements in one round trip and return libpq's results; after one that fails, no other is run."""
-        encoded = [self._encoded(sql, params) for sql, params in statements]
-        pg = self._pg
-        self._running = True
-        pg.enter_pipeline_mode()
-        sent: list[tuple[str, bool]] = []  # statements, and whether their answer is a result
-        for each in encoded:
-            self._send(*each, sent)
-        pg.pipeline_sync()
+        self._settle()
+        sent = self._queue(statements)
         answers = self._answers()
         if not self.lost():
-            pg.exit_pipeline_mode()
+            self._pg.exit_pipeline_mode()
             self._running = False
         results, failure = [], None
         for (sql, is_result), answer in zip(sent, answers, strict=False):
@@ -114,6 +115,31 @@ class PostgresSession:
         if failure is not None:
             raise import_psycopg().errors.error_from_result(failure)
         return results
+
+    def leave(self, statements: Sequence[Statement]) -> None:
+        """Send statements without waiting for their results, which nobody needs."""
+        self._settle()
+        self._queue(statements)
+        self._running, self._left = False, True
+
+    def _settle(self) -> None:
+        """Receive what the server answered to the statements that nobody waited for."""
+        if self._left:
+            self._left, self._running = False, True
+            self._answers()
+            self._pg.exit_pipeline_mode()
+            self._running = False
+
+    def _queue(self, statements: Sequence[Statement]) -> list[tuple[str, bool]]:
+        """Send statements; return for each answer that will come its statement, and whether it is the result of it."""
+        encoded = [self._encoded(sql, params) for sql, params in statements]
+        self.failed, self._running = "", True
+        self._pg.enter_pipeline_mode()
+        sent: list[tuple[str, bool]] = []
+        for each in encoded:
+            self._send(*each, sent)
+        self._pg.pipeline_sync()
+        return sent
 
     def _encoded(self, sql: str, params: Params | None) -> tuple[str, Any, Any, Any]:
         if params is None:
@@ -155,12 +181,12 @@ class PostgresSession:
             if pg.flush():
                 poll.modify(pg.socket, select.POLLIN | select.POLLOUT)
                 while pg.flush():
-                    poll.poll()
+                    poll.poll(_PATIENCE)
                     pg.consume_input()
                 poll.modify(pg.socket, select.POLLIN)
             while True:
                 while pg.is_busy():
-                    poll.poll()
+                    poll.poll(_PATIENCE)
                     pg.consume_input()
                 answer = pg.get_result()
                 if answer is None:  # the end of one
@@ -191,8 +217,8 @@ class PostgresSession:
 
     def rest(self) -> bool:
         self.fresh = False
-        if self._running:
-            return False
+        if self._running or self._left:
+            return not self._running
         status = int(self._pg.transaction_status)
         if status in (_INTRANS, _INERROR):
             try:
@@ -213,10 +239,10 @@ class PostgresSession:
         connection = self.connection
         if connection is not None and not isinstance(connection, Gone):
             keep_forever(connection)
-            keep_forever(self.cursor)
+            keep_forever(self._cursor)
             with contextlib.suppress(Exception):
                 os.close(connection.pgconn.socket)
-        self.connection = self.cursor = self._pg = self._adapt = why
+        self.connection = self._cursor = self._pg = self._adapt = why
 
 
 def import_psycopg() -> Any:

@@ -63,19 +63,22 @@ class _Statements(Ending):
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
         self._step("sql.query", sql)
-        return self._session.rows(self._run((numbered(sql), params))[-1])  # type: ignore[no-any-return]
+        result = self._run((numbered(sql), params))[-1]
+        return self._session.rows(result)  # type: ignore[no-any-return]
 
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
         return self.rows(sql, params)
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         self._step("sql.query", sql)
-        session, asked = self._session, FIRST_ROWS
+        asked = FIRST_ROWS
         self._streams += 1
         name = f"indexlake_{self._streams}"
         declare = (numbered(f"declare {name} no scroll cursor for {sql}"), params)
+        result = self._run(declare, (f"fetch {asked} from {name}", None))[-1]
+        session = self._session
         try:
-            chunk = session.rows(self._run(declare, (f"fetch {asked} from {name}", None))[-1])
+            chunk = session.rows(result)
             while chunk:
                 yield from chunk
                 if self._session is not session:
@@ -105,7 +108,8 @@ class _Statements(Ending):
             raise self._failed(error, sql) from None
 
     def _failed(self, error: Exception, sql: str) -> DatabaseError:
-        return translate(error, self.catalog.location, sql, lost=self._session.lost())
+        lost = self._session is not None and self._session.lost()
+        return translate(error, self.catalog.location, sql, lost=lost)
 
 
 class PostgresRead(_Statements):
@@ -116,14 +120,27 @@ class PostgresRead(_Statements):
         self._sent = []
         self.catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
-        self._session, _ = catalog.begin([(_READ, None)])
+        if catalog.sessions.closed is not None:
+            raise catalog.sessions.closed.error()
+        self._session = None  # BEGIN travels with the first statement
+
+    def _run(self, *statements: Statement) -> list[Any]:
+        if self._session is not None:
+            return super()._run(*statements)
+        self._session, results = self.catalog.begin([(_READ, None), *statements])
+        return results[1:]
+
+    def _is_open(self) -> bool:
+        return self._session is None or super()._is_open()
 
     def close(self) -> None:
+        if self._session is None:
+            self._session = OVER
         if not self._is_open():
             return
         session, self._session = self._session, OVER
         try:
-            session.run([("commit", None)])
+            session.leave([("commit", None)])
         except BaseException as error:  # an interrupt too: the session must not stay taken
             self.catalog.sessions.discard(session)
             if not isinstance(error, self._errors):
@@ -154,7 +171,7 @@ class PostgresTransaction(_Statements, Writing):
         begin: list[Statement] = [(_WRITE, None), (_LOCK, (catalog.lock_key,))]
         questions = [] if foresee is None else [(sql, tuple(params)) for sql, params in foresee()]
         self._session, results = catalog.begin(begin, [(numbered(sql), params) for sql, params in questions])
-        self._answers = dict(zip(questions, results, strict=False))
+        self._answers = dict(zip(questions, results[len(begin) :], strict=False))
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
         self._step("sql.execute", sql)
@@ -162,8 +179,10 @@ class PostgresTransaction(_Statements, Writing):
             return self._session.rows(answer)  # type: ignore[no-any-return]
         return super().rows(sql, params)
 
-    def send(self, sql: str, params: Params = ()) -> None:
+    def send(self, sql: str, params: Params = (), *, rows: int | None = None) -> None:
         self._writes(sql)
+        if rows is not None:  # COMMIT may follow in the same round trip: the server has to check
+            sql = f"with done as ({sql} returning 1) select 1 / cast(count(*) = {rows} as int) from done"
         self._sent.append((numbered(sql), params))
 
     def _writes(self, sql: str) -> None:
