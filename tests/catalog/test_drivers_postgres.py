@@ -217,9 +217,8 @@ assert time.monotonic() - began < 10
 def test_large_batches_pass_in_both_directions(catalog: PostgresCatalog) -> None:
     text = "x" * 100_000
     with catalog.transaction() as tx:
-        changed = tx.execute_many(
-            "insert into t (k) values (? + length(?) * 0) returning ?", ((n, text, text) for n in range(600))
-        )
+        insert = "insert into t (k) values (? + length(?) * 0) returning ?"
+        assert tx.execute_many(insert, ((n, text, text) for n in range(600))) == 600
         tx.commit()
     assert len(keys(catalog)) == 600
 
