@@ -41,6 +41,12 @@ class Dialect:
     """Appended to CREATE TABLE so that rows are stored in primary-key order, if the database can do that."""
     table_query: str
 
+    def among(self, key: str, rest: str) -> str:
+        """Return a condition for the rows that ``select {key} {rest}`` finds, without looking each one up again."""
+        if self.name == "postgres":
+            return f"ctid = any(array(select ctid {rest}))"
+        return f"({key}) in (select {key} {rest})"
+
     def table_exists(self, transaction: ReadTransaction | Transaction, table: str) -> bool:
         return bool(transaction.rows(self.table_query, (table,)))
 

@@ -37,6 +37,10 @@ Change = Literal["_begin", "_end"]
 _ABOVE_HOT = "_end is null and (_begin > ? or (_begin = ? and _indexlake_row_id > ?))"
 _ABOVE_HISTORY = "_end > ? and (_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
+# In key order, so that each purge goes on where the last one ended.  A test for null would seem so selective to
+# PostgreSQL, before it has analyzed the table, that it would read and sort all of it.
+_LIVE_UP_TO = "coalesce(_end, -1) < 0 and (_begin, _indexlake_row_id) <= (?, ?) order by _begin, _indexlake_row_id"
+_DEAD_UP_TO = "_end is not null and (_end, _indexlake_row_id) <= (?, ?) order by _end, _indexlake_row_id"
 _IN_LIMIT = 500
 _FEW_VERSIONS = 8
 
@@ -117,14 +121,15 @@ class InlineTables:
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         name = quote(inline_table(table.table_id))
         hot, history = table.hot_floor, table.history_floor
-        gone = f"""delete from {name} where (_begin, _indexlake_row_id) in (select _begin, _indexlake_row_id from {name}
-            where {{}} limit {int(limit)})"""
-        live = gone.format("_end is null and (_begin < ? or (_begin = ? and _indexlake_row_id <= ?))")
-        dead = gone.format("_end is not null and (_end < ? or (_end = ? and _indexlake_row_id <= ?))")
+        among = self._catalog.dialect.among
+        live, dead = (
+            f"delete from {name} where "
+            + among("_begin, _indexlake_row_id", f"from {name} where {some} limit {int(limit)}")
+            for some in (_LIVE_UP_TO, _DEAD_UP_TO)
+        )
         if self._catalog.database() == "sqlite" and not self._has_others(tx, table):
             return tx.execute(f"delete from {name}")  # SQLite frees whole pages; readers keep the rows they see
-        count = tx.execute(live, (hot[0], hot[0], hot[1])) + tx.execute(dead, (history[0], history[0], history[1]))
-        return count + tx.execute(dead, (table.horizon + 1, -1, -1))
+        return tx.execute(live, hot) + tx.execute(dead, history) + tx.execute(dead, (table.horizon + 1, -1))
 
     def _has_others(self, tx: Transaction, table: TableRecord) -> bool:
         """Return whether any versions would survive a purge."""
