@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.commit import moved, placement
 from indexlake.commit.absence import Look, LookNeeded, first_look, look_again
-from indexlake.commit.requirements import foreseen
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import new_token
 from indexlake.commit.turns import Turn, TurnNeeded, Turns
@@ -276,7 +274,7 @@ class Committer:
     def _section(self, first: _Ticket) -> Section:
         if self._log is not None and not first.in_catalog:
             return self._log()
-        return Section(self._catalog, self._hot, partial(foreseen, self._hot, first.ws, first.looks))
+        return Section(self._catalog, self._hot, first.ws, first.looks)
 
     def _one(self, section: Section, ticket: _Ticket) -> None:
         try:

@@ -8,6 +8,7 @@ neither in the catalog nor in the hot store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import data_files, delete_entries, table_heads
@@ -17,10 +18,13 @@ from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
-    from indexlake.catalog.driver import Catalog, Foresee
+    from indexlake.catalog.driver import Catalog
     from indexlake.catalog.table_heads import Head
     from indexlake.commit.absence import Look
     from indexlake.hot.store import HotStore, HotTable
+
+
+_NONE: Mapping[int, Sequence[Look]] = {}
 
 
 class Section:
@@ -28,12 +32,19 @@ class Section:
 
     __slots__ = ("_committed", "heads", "hot", "sequencer", "tx", "writing")
 
-    def __init__(self, catalog: Catalog, hot: HotStore, foresee: Foresee | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hot: HotStore,
+        first: WriteSet | None = None,
+        looks: Mapping[int, Sequence[Look]] = _NONE,
+    ) -> None:
+        """If the first write-set is given, what its requirements ask travels with the lock."""
         self.hot = hot
         self.heads: dict[int, Head] = {}  # kept while members of the group leave them unchanged
         self.writing = False  # whether the write-set in progress has passed validation
         self._committed = False
-        self.tx = catalog.transaction(foresee)
+        self.tx = catalog.transaction(None if first is None else partial(requirements.foreseen, hot, first, looks))
         self.sequencer = Sequencer(catalog, self.tx, hot)
 
     def __enter__(self) -> Section:
