@@ -90,6 +90,7 @@ class PostgresSession:
 
     @property
     def cursor(self) -> Any:
+        """Psycopg's cursor for this connection."""
         self._settle()
         return self._cursor
 
@@ -191,7 +192,7 @@ class PostgresSession:
                 answer = pg.get_result()
                 if answer is None:  # the end of one
                     if self.lost():
-                        raise psycopg.OperationalError(pg.get_error_message())
+                        raise psycopg.OperationalError("the server closed the connection")
                 elif answer.status == _SYNC:
                     return answers
                 else:
