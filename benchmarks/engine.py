@@ -19,6 +19,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "insert": commits.one_row_insert,
     "threads": commits.many_threads,
     "postgres": postgres.many_processes,
+    "postgres-ten": postgres.ten_rows,
+    "postgres-many": postgres.many_rows,
     "hot-row": contention.hot_row,
     "hot-row-postgres": contention.hot_row_on_postgres,
     "get-hot": points.hot_get,

@@ -1,4 +1,8 @@
-"""Durable one-row inserts by eight processes into a PostgreSQL catalog, against bare inserts under the same lock."""
+"""Durable inserts into a PostgreSQL catalog.
+
+One row at a time by eight processes, against bare inserts under the same lock; ten rows at a time by one process, and
+200,000 at a time, against a plain table.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.orders import SCHEMA, config, row
-from benchmarks.outcome import Outcome, at_least
+import pyarrow as pa
+
+from benchmarks.orders import SCHEMA, batches, config, row
+from benchmarks.outcome import Outcome, at_least, at_most, in_turn, spread
 
 PROCESSES, SECONDS, ROUNDS = 8, 3.0, 3
 LOCK = 4711
+MANY, MOST_ROWS = 200_000, 1_000_000
+COLUMNS = "(id bigint{}, customer text, city text, quantity int, total double precision)"
 
 
 @contextmanager
@@ -41,10 +49,7 @@ def many_processes(folder: Path, rows: int) -> Iterator[Outcome]:
                 name: connection.execute(f"show {name}").fetchone()[0]  # type: ignore[index]
                 for name in ("fsync", "synchronous_commit")
             }
-            connection.execute(
-                "create table bare_orders (id bigint primary key, customer text, city text, quantity int, "
-                "total double precision)"
-            )
+            connection.execute(f"create table bare_orders {COLUMNS.format(' primary key')}")
         with il.connect(uri, storage=str(folder / "files"), automatic=False) as lake:
             lake.create_table("sales.orders", SCHEMA, primary_key="id", config=config())
         rates: dict[str, list[float]] = {"bare": [], "ours": []}
@@ -53,7 +58,83 @@ def many_processes(folder: Path, rows: int) -> Iterator[Outcome]:
                 rates[kind].append(_run_processes(kind, uri, folder, n))
     ours, floor = (statistics.median(rates[kind]) for kind in ("ours", "bare"))
     detail = ", ".join(f"{k} {min(v):,.0f}–{max(v):,.0f}" for k, v in rates.items()) + f"; {durable}"
-    yield at_least(f"PostgreSQL, {PROCESSES} processes", ours, floor, 0.5, "commits/s", detail)
+    yield at_least(f"PostgreSQL, {PROCESSES} processes", ours, floor, 0.6, "commits/s", detail)
+
+
+def ten_rows(folder: Path, rows: int) -> Iterator[Outcome]:
+    """Batches of ten rows, without a key; a plain table takes them by ``executemany`` or in a single INSERT."""
+    import psycopg
+
+    import indexlake as il
+
+    with (
+        server(folder) as uri,
+        psycopg.connect(uri, autocommit=True, prepare_threshold=1) as connection,
+        il.connect(uri, storage=str(folder / "files"), automatic=False) as lake,
+    ):
+        table, cursor = lake.create_table("sales.orders", SCHEMA, config=config()), connection.cursor()
+        cursor.execute(f"create table bare_orders {COLUMNS.format('')}")
+        insert, one = "insert into bare_orders values", "(%s, %s, %s, %s, %s)"
+
+        def together(n: int) -> None:
+            cursor.execute("begin", prepare=False)
+            cursor.executemany(f"{insert} {one}", [tuple(each.values()) for each in ten(n)])
+            cursor.execute("commit", prepare=False)
+
+        def at_once(n: int) -> None:
+            values = [value for each in ten(n) for value in each.values()]
+            cursor.execute(f"{insert} {', '.join([one] * 10)}", values)
+
+        contenders = {"ours": lambda n: table.insert(ten(n)), "executemany": together, "one INSERT": at_once}
+        times = in_turn(contenders, 1500, warm_up=50)
+    ours = statistics.median(times["ours"])
+    for name in ("executemany", "one INSERT"):
+        detail = f"ours {spread(times['ours'])}; {name} {spread(times[name])}"
+        yield at_most(f"ten rows on PostgreSQL: {name}", ours, statistics.median(times[name]), 1.3, detail=detail)
+
+
+def ten(n: int) -> list[dict[str, Any]]:
+    return [row(10 * n + place) for place in range(10)]
+
+
+def many_rows(folder: Path, rows: int) -> Iterator[Outcome]:
+    """Batches of 200,000 rows inline, against binary COPY into a table with the same indexes; then their dump."""
+    import psycopg
+
+    import indexlake as il
+
+    rows = min(rows, MOST_ROWS) // MANY * MANY
+    large = config(direct_write_row_count=10 * rows, inline_row_count_limit=10 * rows)
+    with (
+        server(folder) as uri,
+        psycopg.connect(uri, autocommit=True) as connection,
+        il.connect(uri, storage=str(folder / "files"), automatic=False) as lake,
+    ):
+        table = lake.create_table("sales.orders", SCHEMA, primary_key="id", config=large)
+        cursor, inline = connection.cursor(binary=True), f"indexlake_inline_row_{table._table_id}"
+        cursor.execute(f"create table bare (like {inline} including all)")
+        ours = floor = 0.0
+        for batch in batches(rows, size=MANY):
+            start = time.perf_counter()
+            table.insert(pa.Table.from_batches([batch]))
+            ours += time.perf_counter() - start
+            newest = f"select * from {inline} where _begin = (select max(_begin) from {inline})"
+            same = cursor.execute(newest).fetchall()
+            types = [column.type_code for column in cursor.description or ()]
+            start = time.perf_counter()
+            with cursor.copy("copy bare from stdin (format binary)") as copy:
+                copy.set_types(types)
+                for each in same:
+                    copy.write_row(each)
+            floor += time.perf_counter() - start
+        yield at_least(f"{rows:,} rows inline on PostgreSQL", rows / ours, rows / floor, 0.6, "rows/s")
+        start, processor = time.perf_counter(), time.process_time()
+        lake.pipeline().dump("sales.orders")
+        speed, busy = rows / (time.perf_counter() - start), rows / (time.process_time() - processor)
+        yield Outcome(
+            "  their dump", f"{speed:,.0f} rows/s", "", round(speed), "", None,
+            f"{busy:,.0f} rows a second of the client's processor",
+        )  # fmt: skip
 
 
 def _run_processes(kind: str, uri: str, folder: Path, n: int) -> float:

@@ -327,11 +327,11 @@ def test_statements_say_how_many_rows_they_changed(catalog: Any) -> None:
         assert tx.execute_many("delete from t where k = ?", []) == 0
 
 
-@pytest.mark.parametrize("number", [0, 1, 3, 4, 5, 5000])
+@pytest.mark.parametrize("number", [0, 1, 3, 10, 63, 64, 5000])
 def test_rows_are_inserted_in_bulk(catalog: Any, number: int) -> None:
     with catalog.transaction() as tx:
         rows = ((n, n * 2, None if n % 3 else b"x", "text") for n in range(number))
-        assert tx.insert_rows("t", ["k", "i", "b", "s"], rows) == number
+        tx.insert_rows("t", ["k", "i", "b", "s"], rows)
         assert tx.row("select count(*), count(b) from t") == (number, (number + 2) // 3)
         tx.commit()
     assert count(catalog) == number
@@ -512,7 +512,7 @@ def test_identifiers_are_quoted(catalog: Any) -> None:
     name = 'odd "name"; drop table t --'
     with catalog.transaction() as tx:
         tx.execute(f"create table {quote(name)} ({quote('a b')} {catalog.dialect.int_type})")
-        assert tx.insert_rows(name, ["a b"], [(n,) for n in range(20)]) == 20
+        tx.insert_rows(name, ["a b"], [(n,) for n in range(20)])
         assert catalog.dialect.table_exists(tx, name)
         assert not catalog.dialect.table_exists(tx, "odd")
     for wrong in ("", "a\0b"):

@@ -89,6 +89,140 @@ def test_statements_that_repeat_are_prepared(catalog: PostgresCatalog) -> None:
         assert r.row("select count(*) from pg_prepared_statements where statement like 'insert into t%'") == (1,)
 
 
+def test_a_statement_that_failed_or_met_nulls_is_still_prepared_once(catalog: PostgresCatalog) -> None:
+    with catalog.transaction() as tx:
+        tx.execute("create table u (k bigint primary key, b bytea, s text)")
+        tx.commit()
+    insert = "insert into u (k, b, s) values (?, ?, ?)"
+    rows = [(1, None, None), (2, b"x", None), (3, None, "x"), (4, b"", ""), (5, None, None)]
+    with catalog.transaction() as tx:
+        for row in rows:
+            with pytest.raises(DatabaseError), tx.savepoint():
+                tx.execute("insert into u (k) values (?), (?)", (row[0], row[0]))
+            tx.execute(insert, row)
+        tx.commit()
+    with catalog.read() as r:
+        assert r.rows("select k, b, s from u order by k") == rows
+        prepared = "select count(*) from pg_prepared_statements where statement like ?"
+        assert r.row(prepared, ("insert into u (k, b, s)%",)) == (2,)  # once more when more types were known
+        assert r.row(prepared, ("insert into u (k) %",)) == (1,)
+
+
+def test_many_different_statements_do_not_pile_up_on_the_server(catalog: PostgresCatalog) -> None:
+    with catalog.read() as r:
+        for number in range(1100):
+            for _ in range(2):
+                assert r.row(f"select {number} + ?", (1,)) == (number + 1,)
+        assert r.row("select count(*) <= 512 from pg_prepared_statements") == (True,)
+
+
+def test_a_statement_that_must_affect_rows_fails_with_its_commit(catalog: PostgresCatalog) -> None:
+    for rows in (0, 2):
+        with catalog.transaction() as tx, pytest.raises(DatabaseError, match="division by zero"):  # noqa: PT012
+            tx.execute("insert into t (k) values (1)")
+            tx.send("update t set k = ? where k = 1", (7,), rows=rows)
+            tx.commit()
+    assert keys(catalog) == []
+
+
+def test_queries_foreseen_travel_with_the_lock_and_are_answered_from_the_locked_state(
+    catalog: PostgresCatalog, dsn: str, schema: str
+) -> None:
+    count = ("select count(*) from t where k > ?", (0,))
+    other = PostgresCatalog(dsn, catalog_schema=schema)
+    first = other.transaction()
+    first.execute("insert into t (k) values (1)")
+    waiting: list[int] = []
+
+    def write() -> None:
+        with catalog.transaction(lambda: [count]) as tx:  # waits here
+            waiting.append(tx.rows(*count)[0][0])
+            tx.execute("insert into t (k) values (2)")
+            waiting.append(tx.rows(*count)[0][0])
+            tx.commit()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    time.sleep(0.2)
+    first.commit()
+    thread.join()
+    other.close()
+    assert waiting == [1, 2]
+
+
+def test_a_foreseen_answer_is_given_once_and_forgotten_when_something_is_written(catalog: PostgresCatalog) -> None:
+    count = ("select count(*) from t", ())
+    writes = (
+        lambda tx: tx.execute("insert into t (k) values (1)"),
+        lambda tx: tx.send("insert into t (k) values (1)"),
+        lambda tx: tx.insert_rows("t", ["k"], [(1,)]),
+        lambda tx: tx.insert_rows("t", ["k"], [(n,) for n in range(100)]),
+        lambda tx: tx.execute_many("insert into t (k) values (?)", [(1,)]),
+    )
+    for write in writes:
+        with catalog.transaction(lambda: [count]) as tx:
+            write(tx)
+            assert tx.rows(*count)[0][0] > 0
+    with catalog.transaction(lambda: [count]) as tx:
+        assert tx.rows(*count) == tx.rows(*count) == [(0,)]
+
+
+def test_a_foreseen_query_that_fails_only_costs_time(catalog: PostgresCatalog) -> None:
+    missing = ("select k from missing where k = ?", (1,))
+    with catalog.transaction(lambda: [("select 1", ()), missing]) as tx:
+        assert tx.row("select count(*) from pg_locks where locktype = 'advisory' and granted") == (1,)
+        assert tx.row("select 1") == (1,)
+        tx.execute("insert into t (k) values (1)")
+        tx.commit()
+    with catalog.transaction(lambda: [missing]) as tx, pytest.raises(DatabaseError, match="missing"):
+        tx.rows(*missing)
+    assert keys(catalog) == [1]
+
+
+def test_a_savepoint_undoes_statements_that_fail_when_it_ends(catalog: PostgresCatalog) -> None:
+    with catalog.transaction() as tx:
+        tx.execute("insert into t (k) values (1)")
+        with pytest.raises(DatabaseError) as caught, tx.savepoint():  # noqa: PT012
+            tx.send("insert into t (k) values (2)")
+            tx.send("insert into t (k) values (1)")
+        assert caught.value.unique_violation
+        tx.commit()
+    assert keys(catalog) == [1]
+
+
+def test_an_interrupted_statement_is_cancelled_and_its_connection_closed(
+    dsn: str, schema: str, catalog: PostgresCatalog
+) -> None:
+    program = """
+import signal, sys, threading, time
+from indexlake.catalog.postgres import PostgresCatalog
+catalog = PostgresCatalog(sys.argv[1], catalog_schema=sys.argv[2])
+threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    with catalog.transaction() as tx:
+        tx.rows("select pg_sleep(30)")
+except KeyboardInterrupt:
+    pass
+with catalog.transaction() as tx:  # the lock is free
+    assert not tx.rows("select 1 from pg_stat_activity where query like 'select pg_sleep%' and state = 'active'")
+    tx.execute("insert into t (k) values (1)")
+    tx.commit()
+assert time.monotonic() - began < 10
+"""
+    subprocess.run([sys.executable, "-c", program, dsn, schema], check=True)
+    assert keys(catalog) == [1]
+
+
+def test_large_batches_pass_in_both_directions(catalog: PostgresCatalog) -> None:
+    text = "x" * 100_000
+    with catalog.transaction() as tx:
+        insert = "insert into t (k) values (? + length(?) * 0) returning ?"
+        assert tx.execute_many(insert, ((n, text, text) for n in range(600))) == 600
+        tx.commit()
+    assert len(keys(catalog)) == 600
+
+
 def test_catalogs_in_two_schemas_do_not_wait_for_each_other(catalog: PostgresCatalog, dsn: str, schema: str) -> None:
     other = PostgresCatalog(dsn, catalog_schema=schema + "_other", lock_timeout=1)
     with catalog.transaction(), other.transaction() as tx:
@@ -147,6 +281,7 @@ def test_a_connection_lost_inside_a_transaction_is_a_retryable_error(catalog: Po
         assert caught.value.retryable
         assert not isinstance(caught.value, CommitUnknown)
     with pytest.raises(DatabaseError) as caught, catalog.read() as r:  # noqa: PT012
+        r.rows("select 1")
         end_sessions(dsn)
         r.rows("select 1")
     assert caught.value.retryable

@@ -100,6 +100,9 @@ class DictStore:
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return [f"dict:{row_id}" for row_id in row_ids]
 
+    def foreseen(self, table_id: int, fields: Sequence[Field], keys: Any) -> Iterable[Any]:
+        return ()
+
     def still_there(self, r: Any, newest: int) -> None:
         pass
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from indexlake.catalog.clock import SERVER_CLOCK
-from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+from indexlake.catalog.driver import Catalog, Query, ReadTransaction, Transaction
 
 RESERVED = 2**62
 """Stands for the snapshot of rows locked by a writer whose turn it is: later than any transaction."""
@@ -22,6 +22,8 @@ _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, 
 _ENDS = "select (select min(snapshot_id) from indexlake_snapshot), (select max(snapshot_id) from indexlake_snapshot)"
 _NEWEST = f"""select snapshot_id, committed_at, {SERVER_CLOCK} from indexlake_snapshot
     order by snapshot_id desc limit 1"""
+_TOUCHED_OR_LOCKED = """select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?
+    union all select snapshot_id, row_ids from indexlake_locked where table_id = ? and snapshot_id > ?"""
 _AT_LEAST = """select snapshot_id, committed_at from indexlake_snapshot where snapshot_id >= ?
     order by snapshot_id limit 1"""
 
@@ -129,8 +131,12 @@ def drop_snapshots_below(tx: Transaction, horizon: int, limit: int) -> int:
 # ---------------------------------------------------------------- user tokens
 
 
+def token_query(token: str) -> Query:
+    return "select result from indexlake_token where token = ?", (token,)
+
+
 def token_result(tx: ReadTransaction | Transaction, token: str) -> dict[str, Any] | None:
-    rows = tx.rows("select result from indexlake_token where token = ?", (token,))
+    rows = tx.rows(*token_query(token))
     return json.loads(rows[0][0]) if rows else None
 
 
@@ -177,12 +183,9 @@ def touched_since(tx: ReadTransaction | Transaction, table_id: int, since: int) 
     )
 
 
-def touched_or_locked_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, bytes | None]]:
-    return tx.rows(
-        """select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?
-        union all select snapshot_id, row_ids from indexlake_locked where table_id = ? and snapshot_id > ?""",
-        (table_id, since, table_id, since),
-    )
+def touched_or_locked_query(table_id: int, since: int) -> Query:
+    """Return a query for (snapshot, row ids) of the commits after ``since`` that touched or locked rows."""
+    return _TOUCHED_OR_LOCKED, (table_id, since, table_id, since)
 
 
 def changed_since(tx: Transaction, table_id: int, since: int) -> bool:

@@ -22,6 +22,10 @@ OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, r
 ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
 
 
+def wrong_count(sql: str) -> AssertionError:
+    return AssertionError(f"a statement did not affect the rows that it should: {sql}")
+
+
 class Database:
     """An open catalog. It belongs to the process that opened it."""
 
@@ -102,9 +106,10 @@ class Writing(Ending):
         for sql in sqls:
             self.execute(sql)
 
-    def _control(self, sql: str) -> None:
+    def _control(self, *sqls: str) -> None:
         """Run statements that change no rows."""
-        self.execute(sql)
+        for sql in sqls:
+            self.execute(sql)
 
     def _takes_statements(self) -> bool:
         return self._is_open()
@@ -114,8 +119,8 @@ class Writing(Ending):
         self._control("savepoint indexlake")
         try:
             yield
+            self._control("release savepoint indexlake")  # inside: statements sent before may fail only now
         except BaseException:
             if self._takes_statements():
-                self._control("rollback to savepoint indexlake; release savepoint indexlake")
+                self._control("rollback to savepoint indexlake", "release savepoint indexlake")
             raise
-        self._control("release savepoint indexlake")

@@ -21,9 +21,10 @@ def quote(identifier: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def insert_sql(table: str, columns: tuple[str, ...]) -> str:
+def insert_sql(table: str, columns: tuple[str, ...], rows: int = 1) -> str:
     names = ", ".join(quote(column) for column in columns)
-    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"
+    one = f"({', '.join('?' * len(columns))})"
+    return f"insert into {quote(table)} ({names}) values {', '.join([one] * rows)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,12 @@ class Dialect:
     clustered: str
     """Appended to CREATE TABLE so that rows are stored in primary-key order, if the database can do that."""
     table_query: str
+
+    def among(self, key: str, rest: str) -> str:
+        """Return a condition for the rows that ``select {key} {rest}`` finds, without looking each one up again."""
+        if self.name == "postgres":
+            return f"ctid = any(array(select ctid {rest}))"
+        return f"({key}) in (select {key} {rest})"
 
     def table_exists(self, transaction: ReadTransaction | Transaction, table: str) -> bool:
         return bool(transaction.rows(self.table_query, (table,)))

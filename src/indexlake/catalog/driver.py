@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SqlValue = int | bytes | str | float | None
 Params = Sequence[SqlValue]
 Row = tuple[Any, ...]
+Query = tuple[str, Params]
+Foresee = Callable[[], Iterable[Query]]
+"""Tells which queries a transaction will begin with, so that over a network they can travel together."""
 
 
 class DatabaseError(CatalogError):
@@ -77,14 +80,17 @@ class Transaction(Statements, Protocol):
         """Run one statement; return the number of rows that an INSERT, UPDATE or DELETE affected."""
         ...
 
-    def send(self, sql: str, params: Params = ()) -> None:
-        """Run one statement whose outcome is not needed; over a network it may travel with the next one."""
+    def send(self, sql: str, params: Params = (), *, rows: int | None = None) -> None:
+        """Run one statement whose outcome is not needed; over a network it may travel with the next one.
+
+        If ``rows`` is given, the transaction fails unless the statement affects that many rows.
+        """
         ...
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int: ...
     def execute_batch(self, sqls: Sequence[str]) -> None: ...
-    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
-        """Insert many rows (executemany on SQLite, binary COPY on PostgreSQL); return their number."""
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> None:
+        """Insert rows; over a network a few may travel with the next statement, many go by binary COPY."""
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -126,7 +132,8 @@ class Catalog(Protocol):
         """Return the lake's time, given the server's clock if there is a server, and the newest commit's time."""
         ...
 
-    def transaction(self) -> Transaction: ...
+    def transaction(self, foresee: Foresee | None = None) -> Transaction: ...
+
     def read(self) -> ReadTransaction: ...
     def rows_as_before(self, sql: str, params: Params) -> list[Row] | None:
         """Return the last result of `rows_again` if nothing has been committed since; None if unknown."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexlake.catalog import dialect
 from indexlake.catalog.conditions import compare_sql, test_sql
 from indexlake.catalog.dialect import quote
-from indexlake.catalog.driver import Catalog, Transaction
+from indexlake.catalog.driver import Catalog, Query, Transaction
 from indexlake.expr.test import Test
 from indexlake.schema import Field, TableSchema
 from indexlake.types import Codec, SqlValue
@@ -37,6 +37,10 @@ Change = Literal["_begin", "_end"]
 _ABOVE_HOT = "_end is null and (_begin > ? or (_begin = ? and _indexlake_row_id > ?))"
 _ABOVE_HISTORY = "_end > ? and (_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
+# In key order, so that each purge goes on where the last one ended.  A test for null would seem so selective to
+# PostgreSQL, before it has analyzed the table, that it would read and sort all of it.
+_LIVE_UP_TO = "coalesce(_end, -1) < 0 and (_begin, _indexlake_row_id) <= (?, ?) order by _begin, _indexlake_row_id"
+_DEAD_UP_TO = "_end is not null and (_end, _indexlake_row_id) <= (?, ?) order by _end, _indexlake_row_id"
 _IN_LIMIT = 500
 _FEW_VERSIONS = 8
 
@@ -117,14 +121,15 @@ class InlineTables:
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         name = quote(inline_table(table.table_id))
         hot, history = table.hot_floor, table.history_floor
-        gone = f"""delete from {name} where (_begin, _indexlake_row_id) in (select _begin, _indexlake_row_id from {name}
-            where {{}} limit {int(limit)})"""
-        live = gone.format("_end is null and (_begin < ? or (_begin = ? and _indexlake_row_id <= ?))")
-        dead = gone.format("_end is not null and (_end < ? or (_end = ? and _indexlake_row_id <= ?))")
+        among = self._catalog.dialect.among
+        live, dead = (
+            f"delete from {name} where "
+            + among("_begin, _indexlake_row_id", f"from {name} where {some} limit {int(limit)}")
+            for some in (_LIVE_UP_TO, _DEAD_UP_TO)
+        )
         if self._catalog.database() == "sqlite" and not self._has_others(tx, table):
             return tx.execute(f"delete from {name}")  # SQLite frees whole pages; readers keep the rows they see
-        count = tx.execute(live, (hot[0], hot[0], hot[1])) + tx.execute(dead, (history[0], history[0], history[1]))
-        return count + tx.execute(dead, (table.horizon + 1, -1, -1))
+        return tx.execute(live, hot) + tx.execute(dead, history) + tx.execute(dead, (table.horizon + 1, -1))
 
     def _has_others(self, tx: Transaction, table: TableRecord) -> bool:
         """Return whether any versions would survive a purge."""
@@ -196,13 +201,6 @@ class InlineRows:
             return bool(begin <= self._snapshot and (begin, row_id) > self._floors.hot_floor)
         return bool(begin <= self._snapshot < end and (end, row_id) > self._floors.history_floor)
 
-    def _with_key(
-        self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
-    ) -> list[Row]:
-        """Return every inline version with these encoded values in some columns, visible or not."""
-        condition, values = _key_condition(key, key_columns, codecs)
-        return self._tx.rows(f"{select_rows(self._table_id, columns)} where {condition}", values)
-
     def _visible_with_key(
         self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
     ) -> Row | None:
@@ -222,19 +220,15 @@ class InlineRows:
         return None
 
     def _with_keys(
-        self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]], key_columns: tuple[str, ...]
+        self,
+        columns: tuple[str, ...],
+        keys: Iterable[Sequence[SqlValue]],
+        key_columns: tuple[str, ...],
+        codecs: tuple[Codec, ...],
     ) -> Iterator[Row]:
-        """Yield every inline version with one of the encoded keys (no floats) in some columns, visible or not."""
-        remaining = iter(keys)
-        names = ", ".join(quote(c) for c in key_columns)
-        while some := list(islice(remaining, _IN_LIMIT)):
-            if len(key_columns) == 1:
-                condition = f"{names} in ({', '.join('?' * len(some))})"
-            else:
-                one = f"({', '.join('?' * len(key_columns))})"
-                condition = f"({names}) in (values {', '.join([one] * len(some))})"
-            sql = f"{select_rows(self._table_id, columns)} where {condition}"
-            yield from self._tx.rows(sql, [v for key in some for v in key])
+        """Yield every inline version with one of the encoded keys in some columns, visible or not."""
+        for query in queries_by_key(self._table_id, columns, keys, key_columns, codecs):
+            yield from self._tx.rows(*query)
 
     def _has_between(self, column: str, low: int, high: int) -> bool:
         """Return whether an inline version, visible or not, has a value from ``low`` to ``high``."""
@@ -313,8 +307,9 @@ class InlineRows:
                 moved.append(row_id)
         if hot:
             sql = _close_sql(self._table_id)
-            closed = self._tx.execute(sql, hot[0]) if len(hot) == 1 else self._tx.execute_many(sql, hot)
-            if closed != len(hot):
+            if len(hot) == 1:
+                self._tx.send(sql, hot[0], rows=1)
+            elif self._tx.execute_many(sql, hot) != len(hot):
                 raise AssertionError("a hot row that passed validation is nowhere")
         return moved
 
@@ -329,6 +324,34 @@ def select_rows(table_id: int, columns: tuple[str, ...]) -> str:
     """Return SQL that selects begin, row id, end and values of all versions."""
     names = "".join(f", {quote(c)}" for c in columns)
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
+
+
+def queries_by_key(
+    table_id: int,
+    columns: tuple[str, ...],
+    keys: Iterable[Sequence[SqlValue]],
+    key_columns: tuple[str, ...],
+    codecs: tuple[Codec, ...],
+) -> Iterator[Query]:
+    """Yield queries for all inline versions with one of the encoded keys in some columns."""
+    select, remaining = select_rows(table_id, columns), iter(keys)
+    together = _IN_LIMIT if _plain_key_condition(key_columns, codecs) is not None else 1
+    while some := list(islice(remaining, together)):
+        if len(some) == 1:
+            condition, values = _key_condition(some[0], key_columns, codecs)
+            yield f"{select} where {condition}", values
+        else:
+            some += [some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))  # few different texts
+            yield f"{select} where {_keys_condition(key_columns, len(some))}", [v for key in some for v in key]
+
+
+@lru_cache(4096)
+def _keys_condition(columns: tuple[str, ...], count: int) -> str:
+    names = ", ".join(map(quote, columns))
+    if len(columns) == 1:
+        return f"{names} in ({', '.join('?' * count)})"
+    one = f"({', '.join('?' * len(columns))})"
+    return f"({names}) in (values {', '.join([one] * count)})"
 
 
 @lru_cache(4096)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from indexlake.catalog.dialect import Dialect
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.driver import Query, ReadTransaction, Transaction
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -56,8 +56,11 @@ def read_owner(r: ReadTransaction | Transaction) -> LogOwner | None:
     return LogOwner(*rows[0]) if rows else None
 
 
+EPOCH: Query = ("select epoch from indexlake_log_owner", ())
+
+
 def read_epoch(r: ReadTransaction | Transaction) -> int:
-    rows = r.rows("select epoch from indexlake_log_owner")
+    rows = r.rows(*EPOCH)
     return int(rows[0][0]) if rows else 0
 
 

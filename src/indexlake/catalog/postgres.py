@@ -11,16 +11,16 @@ Connections are made as needed and kept; one that turns out to be dead when a tr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
 from indexlake.catalog import fork
 from indexlake.catalog.database import Database
 from indexlake.catalog.dialect import POSTGRES, Dialect, quote
-from indexlake.catalog.driver import Params, Row
+from indexlake.catalog.driver import Foresee, Params, Row
 from indexlake.catalog.postgres_errors import translate, unreachable
-from indexlake.catalog.postgres_session import DEFAULTS, PostgresSession, import_psycopg
+from indexlake.catalog.postgres_session import DEFAULTS, PostgresSession, Statement, import_psycopg
 from indexlake.catalog.postgres_transaction import CHUNK, PostgresRead, PostgresTransaction, numbered
 from indexlake.catalog.postgres_turn import PostgresTurn
 from indexlake.catalog.sessions import Sessions, closed
@@ -85,13 +85,11 @@ class PostgresCatalog(Database):
         session = self.take()
         try:
             if schema is not None and create:
-                session.control(
-                    f"begin; select pg_advisory_xact_lock({_lock_key(schema)});"
-                    f" create schema if not exists {quote(schema)}; commit"
-                )
-            encoding, found = session.cursor.execute(
-                "select current_setting('server_encoding'), current_schema()"
-            ).fetchone()
+                lock = f"select pg_advisory_xact_lock({_lock_key(schema)})"
+                create_schema = f"create schema if not exists {quote(schema)}"
+                session.run([(sql, None) for sql in ("begin", lock, create_schema, "commit")])
+            asked = "select current_setting('server_encoding'), current_schema()"
+            ((encoding, found),) = session.rows(session.run([(asked, None)])[0])
         except psycopg.Error as error:
             raise translate(error, self.location, lost=session.lost()) from None
         finally:
@@ -125,11 +123,8 @@ class PostgresCatalog(Database):
                 self.sessions.give_back(session)
 
     def _start(self, sql: str, params: Params) -> tuple[PostgresSession, Any, list[Row]]:
-        psycopg = import_psycopg()
-
         def first_rows(session: PostgresSession) -> tuple[PostgresSession, Any, list[Row]]:
-            cursor = psycopg.RawCursor(session.connection)
-            stream = cursor.stream(numbered(sql), params, binary=True, size=CHUNK)
+            stream = session.cursor.stream(numbered(sql), params, binary=True, size=CHUNK)
             return session, stream, list(islice(stream, CHUNK))
 
         return self._first(first_rows, sql)
@@ -137,8 +132,8 @@ class PostgresCatalog(Database):
     def read(self) -> PostgresRead:
         return PostgresRead(self)
 
-    def transaction(self) -> PostgresTransaction:
-        return PostgresTransaction(self)
+    def transaction(self, foresee: Foresee | None = None) -> PostgresTransaction:
+        return PostgresTransaction(self, foresee)
 
     def time(self, server: int | None, last: int) -> int:
         assert server is not None
@@ -164,14 +159,22 @@ class PostgresCatalog(Database):
         except psycopg.Error as error:
             raise unreachable(error, self.location) from None
 
-    def begin(self, sql: str) -> PostgresSession:
-        """Return a session in which `sql`, the start of a transaction, was run."""
+    def begin(self, start: list[Statement], questions: Sequence[Statement] = ()) -> tuple[PostgresSession, list[Any]]:
+        """Return a session in which statements have started a transaction, and their results.
 
-        def run(session: PostgresSession) -> PostgresSession:
-            session.control(sql)
-            return session
+        If one of the questions cannot be answered, none is.
+        """
 
-        return self._first(run, sql)
+        def run(session: PostgresSession) -> tuple[PostgresSession, list[Any]]:
+            try:
+                return session, session.run([*start, *questions])
+            except psycopg.Error:
+                if session.lost() or session.failed not in asked:
+                    raise
+                return session, session.run([("rollback", None), *start])[1:]
+
+        psycopg, asked = import_psycopg(), [sql for sql, _ in questions]
+        return self._first(run, start[0][0])
 
     def _first(self, use: Callable[[PostgresSession], T], sql: str) -> T:
         """Run `use` with a session, taking another one if the connection died while it was idle."""
@@ -184,7 +187,7 @@ class PostgresCatalog(Database):
                 lost, stale = session.lost(), not session.fresh
                 self.sessions.give_back(session)
                 if not (lost and stale):
-                    raise translate(error, self.location, sql, lost=lost) from None
+                    raise translate(error, self.location, session.failed or sql, lost=lost) from None
                 self.sessions.discard_idle()
             except BaseException:
                 self.sessions.discard(session)

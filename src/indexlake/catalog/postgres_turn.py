@@ -33,11 +33,13 @@ class PostgresTurn:
             return False
         left = max(1, int((deadline - time.monotonic()) * 1000))
         try:
-            self._session = self._catalog.begin(
-                f"begin; set local lock_timeout = {left};"
-                f" set local idle_in_transaction_session_timeout = {left + 1000};"
-                f" select pg_advisory_xact_lock({self._key})"
+            statements = (
+                "begin",
+                f"set local lock_timeout = {left}",
+                f"set local idle_in_transaction_session_timeout = {left + 1000}",
+                f"select pg_advisory_xact_lock({self._key})",
             )
+            self._session, _ = self._catalog.begin([(sql, None) for sql in statements])
         except DatabaseError as error:
             self._threads.release()
             if error.sqlstate == _LOCK_NOT_AVAILABLE:

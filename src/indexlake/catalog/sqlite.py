@@ -21,7 +21,7 @@ from indexlake.catalog import fork
 from indexlake.catalog.clock import FileClock
 from indexlake.catalog.database import Database
 from indexlake.catalog.dialect import SQLITE, Dialect
-from indexlake.catalog.driver import DatabaseError, Params, Row
+from indexlake.catalog.driver import DatabaseError, Foresee, Params, Row
 from indexlake.catalog.sessions import Sessions, closed
 from indexlake.catalog.sqlite_errors import translate
 from indexlake.catalog.sqlite_session import SqliteSession
@@ -143,7 +143,7 @@ class SqliteCatalog(Database):
         finally:
             self.sessions.give_back(session)
 
-    def transaction(self) -> SqliteTransaction:
+    def transaction(self, foresee: Foresee | None = None) -> SqliteTransaction:
         return SqliteTransaction(self)
 
     def time(self, server: int | None, last: int) -> int:

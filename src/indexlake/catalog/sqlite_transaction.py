@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from indexlake.catalog.database import OVER, Ending, Writing
+from indexlake.catalog.database import OVER, Ending, Writing, wrong_count
 from indexlake.catalog.dialect import insert_sql
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
 from indexlake.catalog.sqlite_errors import translate
@@ -135,12 +135,14 @@ class SqliteTransaction(_Statements, Writing):
         self.send(sql, params)
         return self._session.connection.changes()  # type: ignore[no-any-return]
 
-    def send(self, sql: str, params: Params = ()) -> None:
+    def send(self, sql: str, params: Params = (), *, rows: int | None = None) -> None:
         try:
             faults.step("sql.execute")
             self._session.cursor.execute(sql, params)
         except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from None
+        if rows is not None and self._session.connection.changes() != rows:
+            raise wrong_count(sql)
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
         session = self._session
@@ -152,8 +154,8 @@ class SqliteTransaction(_Statements, Writing):
         except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from None
 
-    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
-        return self.execute_many(insert_sql(table, tuple(columns)), rows)
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> None:
+        self.execute_many(insert_sql(table, tuple(columns)), rows)
 
     def commit(self) -> None:
         session, catalog = self._session, self.catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from indexlake.catalog.clock import SERVER_CLOCK
-from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+from indexlake.catalog.driver import Catalog, Query, ReadTransaction, Transaction
 
 # The newest snapshot is a scalar subquery: joined as a table it costs SQLite five times as much.
 _HEAD = f"""select (select max(snapshot_id) from indexlake_snapshot), (select committed_at from indexlake_snapshot
@@ -33,9 +33,13 @@ class Head(NamedTuple):
     server_clock: int | None
 
 
+def head_query(table_id: int) -> Query:
+    return _HEAD, (table_id,)
+
+
 def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
     """Return a table's head, or None if its record is gone."""
-    rows = r.rows_again(_HEAD, (table_id,))
+    rows = r.rows_again(*head_query(table_id))
     if not rows:
         return None
     (last, at, version, hot, hot_row, hist, hist_row, horizon, purge, end, changed, blocks, deletes, clock) = rows[0]
@@ -47,7 +51,7 @@ def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
 
 def last_if_known(catalog: Catalog, table_id: int) -> int | None:
     """Return the newest snapshot if nothing was committed since the table's head was last read; None if unknown."""
-    rows = catalog.rows_as_before(_HEAD, (table_id,))
+    rows = catalog.rows_as_before(*head_query(table_id))
     return int(rows[0][0]) if rows else None
 
 

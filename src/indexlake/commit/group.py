@@ -161,7 +161,7 @@ class Committer:
         committing = False
         try:
             faults.step("commit.begin")
-            with self._section(group[0].in_catalog) as section:
+            with self._section(group[0]) as section:
                 if len(group) == 1:
                     self._one(section, group[0])
                     done = 1
@@ -193,8 +193,10 @@ class Committer:
                     ticket.result = None
             mine.error = error
 
-    def _section(self, in_catalog: bool) -> Section:
-        return Section(self._catalog, self._hot) if in_catalog or self._log is None else self._log()
+    def _section(self, first: _Ticket) -> Section:
+        if self._log is not None and not first.in_catalog:
+            return self._log()
+        return Section(self._catalog, self._hot, first.ws, first.looks)
 
     def _one(self, section: Section, ticket: _Ticket) -> None:
         try:

@@ -6,10 +6,19 @@ user's requirements are checked in this order: horizon, definitions, touched row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import activity, data_files, definitions, fields, segments
+from indexlake.catalog import (
+    activity,
+    commits,
+    data_files,
+    definitions,
+    fields,
+    log_records,
+    segments,
+    table_heads,
+)  # fmt: skip
 from indexlake.catalog.commits import RESERVED
 from indexlake.commit import absence, moved, placement
 from indexlake.commit.turns import TurnNeeded, turn_needed
@@ -18,12 +27,12 @@ from indexlake.errors import ConflictError, NotFoundError, SnapshotExpiredError,
 if TYPE_CHECKING:
     from pyroaring import BitMap64
 
-    from indexlake.catalog.driver import Transaction
+    from indexlake.catalog.driver import Query, Transaction
     from indexlake.catalog.table_heads import Head
     from indexlake.commit.absence import Look
     from indexlake.commit.section import Section
     from indexlake.commit.write_set import TableWrites, WriteSet
-    from indexlake.hot.store import HotTable
+    from indexlake.hot.store import HotStore, HotTable
     from indexlake.pipeline.job import Job
 
 
@@ -71,6 +80,20 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
         if enforced is None or index is None or index.index_id in enforced:  # otherwise the index was dropped
             absence.check(section.tx, head, hot, writes, found)
     return hot
+
+
+def foreseen(hot: HotStore, ws: WriteSet, looks: Mapping[int, Sequence[Look]]) -> Iterator[Query]:
+    """Yield the queries that checking a write-set will most likely make."""
+    if ws.token is not None:
+        yield commits.token_query(ws.token)
+    yield log_records.EPOCH
+    for table_id, writes in ws.tables.items():
+        yield table_heads.head_query(table_id)
+        if writes.closed or writes.locked:
+            yield commits.touched_or_locked_query(table_id, ws.base)
+        for wanted, *_ in looks.get(table_id, ()):
+            if wanted.keys is not None and wanted.index is not None:
+                yield from hot.foreseen(table_id, wanted.fields, wanted.keys)
 
 
 def require_plan(

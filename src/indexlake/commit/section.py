@@ -8,6 +8,7 @@ neither in the catalog nor in the hot store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import data_files, delete_entries, table_heads
@@ -23,17 +24,27 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore, HotTable
 
 
+_NONE: Mapping[int, Sequence[Look]] = {}
+
+
 class Section:
     """A critical section: begins when constructed, ends when left as a context manager."""
 
     __slots__ = ("_committed", "heads", "hot", "sequencer", "tx", "writing")
 
-    def __init__(self, catalog: Catalog, hot: HotStore) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hot: HotStore,
+        first: WriteSet | None = None,
+        looks: Mapping[int, Sequence[Look]] = _NONE,
+    ) -> None:
+        """If the first write-set is given, what its requirements ask travels with the lock."""
         self.hot = hot
         self.heads: dict[int, Head] = {}  # kept while members of the group leave them unchanged
         self.writing = False  # whether the write-set in progress has passed validation
         self._committed = False
-        self.tx = catalog.transaction()
+        self.tx = catalog.transaction(None if first is None else partial(requirements.foreseen, hot, first, looks))
         self.sequencer = Sequencer(catalog, self.tx, hot)
 
     def __enter__(self) -> Section:

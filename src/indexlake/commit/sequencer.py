@@ -136,7 +136,7 @@ class Sequencer:
 
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
         """Return the first commit after ``since`` that touched or locked one of the rows, or ``RESERVED``."""
-        rows = commits.touched_or_locked_since(self._tx, table_id, since)
+        rows = self._tx.rows(*commits.touched_or_locked_query(table_id, since))
         return min(
             [int(s) for s, data in rows if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data))],
             default=None,

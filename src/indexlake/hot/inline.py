@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from indexlake.arrow.batch_size import row_columns
 from indexlake.catalog import log_records, table_heads
-from indexlake.catalog.inline import Change, InlineRows, InlineTables, Row
+from indexlake.catalog.inline import Change, InlineRows, InlineTables, Row, queries_by_key
 from indexlake.errors import ConvertedError
 from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.collected import Collected
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+    from indexlake.catalog.driver import Catalog, Query, ReadTransaction, Transaction
     from indexlake.catalog.table_heads import Head
     from indexlake.snapshots.state import TableState
     from indexlake.storage.spill import Spill
@@ -79,6 +79,12 @@ class InlineStore(InlineTables):
         newest: bool,
     ) -> InlineTable:
         return InlineTable(r, table_id, moved, schema, snapshot, newest, self._spill)
+
+    def foreseen(self, table_id: int, fields: Sequence[Field], keys: KeyColumn) -> Iterator[Query]:
+        if len(keys) <= FEW_KEYS and not any(f.since for f in fields):
+            columns, codecs = tuple(f.column for f in fields), tuple(f.codec for f in fields)
+            few = [decode_key(codecs, key) for key in keys]
+            yield from queries_by_key(table_id, columns, few, columns, codecs)
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
         floor, new_floor = chunk.mark
@@ -140,7 +146,7 @@ class InlineTable(InlineRows):
             return self.rows(fields)
         columns = HeldColumns(fields)
         encoded = (decode_key(codecs, key) for key in keys)
-        rows = self._with_keys(columns.columns, encoded, self._schema.key_columns)
+        rows = self._with_keys(columns.columns, encoded, self._schema.key_columns, codecs)
         return self._taken((row for row in rows if self._is_visible(row)), columns)
 
     def _taken(self, rows: Iterator[Row], columns: HeldColumns) -> HotRows:
@@ -192,8 +198,7 @@ class InlineTable(InlineRows):
             ]
         if indexed and len(keys) <= FEW_KEYS:
             few = [decode_key(codecs, key) for key in keys]
-            rows = [(*row, *key) for key in few for row in self._with_key((), key, columns, codecs)]
-            return self._newer(rows, since, without)
+            return self._newer(self._with_keys(columns, few, columns, codecs), since, without)
         indexed = indexed and not any(is_float(codec) for codec in codecs)
         if indexed and keys.ints is not None:
             low, high = (decode_key(codecs, int(key))[0] for key in (keys.ints.min(), keys.ints.max()))
@@ -206,7 +211,7 @@ class InlineTable(InlineRows):
             seen += len(some)
             if indexed and seen > most:
                 encoded = (decode_key(codecs, key) for key in keys)
-                return self._newer(self._with_keys(columns, encoded, columns), since, without)
+                return self._newer(self._with_keys(columns, encoded, columns, codecs), since, without)
             among = among or KeySet(keys)
             some = [row for row in some if row[1] not in without and None not in row[3:]]
             arrays = [codec.decode([row[3 + n] for row in some]) for n, codec in enumerate(codecs)]

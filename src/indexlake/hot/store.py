@@ -8,7 +8,7 @@ the table's fields, and are identified by row id and the snapshot in which they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import ReadTransaction, Transaction
+    from indexlake.catalog.driver import Query, ReadTransaction, Transaction
     from indexlake.catalog.table_heads import Head
     from indexlake.hot.rows import HotRows
     from indexlake.indexes.keys import KeyColumn
@@ -204,6 +204,10 @@ class HotStore(Protocol):
 
     def oldest(self, tx: Transaction, table_id: int) -> int | None:
         """Return the snapshot in which the oldest version still here began."""
+        ...
+
+    def foreseen(self, table_id: int, fields: Sequence[Field], keys: KeyColumn) -> Iterable[Query]:
+        """Return the queries that ``HotTable.holders`` will make for the keys of an index, as far as they are known."""
         ...
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:

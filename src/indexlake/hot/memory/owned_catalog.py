@@ -15,7 +15,7 @@ from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.catalog.dialect import Dialect
-    from indexlake.catalog.driver import Catalog, Params, ReadTransaction, Row, Transaction, TurnLock
+    from indexlake.catalog.driver import Catalog, Foresee, Params, ReadTransaction, Row, Transaction, TurnLock
     from indexlake.hot.memory.store import MemoryStore
 
 
@@ -54,7 +54,7 @@ class OwnedCatalog:
         self.store.close()
         self.inner.close()
 
-    def transaction(self) -> Transaction:
+    def transaction(self, foresee: Foresee | None = None) -> Transaction:
         return _Transaction(self.inner, self.store)
 
     def read(self) -> ReadTransaction:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+    from indexlake.catalog.driver import Catalog, Query, ReadTransaction, Transaction
     from indexlake.hot.store import Chunk
+    from indexlake.indexes.keys import KeyColumn
     from indexlake.schema import Field, TableSchema
     from indexlake.storage.spill import Spill
 
@@ -191,6 +192,9 @@ class MemoryStore:
         newest = self.versions(table_id).newest
         versions = [newest.get(row_id, -1) for row_id in row_ids]
         return [f"memory:{v >> BITS}:{v & SLOT}" for v in versions]
+
+    def foreseen(self, table_id: int, fields: Sequence[Field], keys: KeyColumn) -> Iterable[Query]:
+        return ()
 
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
         self.check_lease(r)
