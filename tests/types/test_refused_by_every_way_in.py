@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -98,6 +99,29 @@ def test_values_that_are_nested_deeply_are_refused(lake):
         table.scan("x = $x", params={"x": deep}).to_pylist()
     with pytest.raises(ExpressionError, match="nested more than 64 levels deep"):
         lake.sql("select ?", [{"a": (deep,)}]).fetchall()
+
+
+@pytest.mark.parametrize("type", ["int8", "int64", "uint64"])
+def test_numbers_with_a_huge_exponent_are_refused_at_once(lake, type):
+    table = lake.create_table("t", {"x": type, "y": "float64"})
+    table.insert({"x": 1, "y": float("inf")})
+    huge = Decimal("1E+999999999999")
+    for value in (huge, huge.copy_negate()):
+        with pytest.raises(ConstraintError, match="it is outside"):
+            table.insert({"x": value})
+        for where in ("x = $v", "y = $v", "x in [$v]", "x + $v > 0"):
+            with pytest.raises(ExpressionError, match="is outside the range of DOUBLE"):
+                table.scan(where, params={"v": value}).to_pylist()
+
+
+def test_a_value_that_cannot_be_shown_is_refused_nevertheless(lake):
+    class Broken:
+        def __repr__(self):
+            raise ZeroDivisionError
+
+    table = lake.create_table("t", {"x": "int64"})
+    with pytest.raises(ConstraintError, match=r"cannot be shown .Broken. is not a value of type int64"):
+        table.insert([{"x": Broken()}])
 
 
 @pytest.mark.parametrize("unit", ["M", "Y"])

@@ -78,6 +78,50 @@ def test_whose_row_is_refused_fails_alone(table: il.Table, on_step: Steps) -> No
     assert sorted(row["id"] for row in table) == [7, *(n * 1000 + i for n in range(4, 8) for i in range(10))]
 
 
+def test_a_value_whose_class_fails_concerns_its_own_thread_only(table: il.Table, on_step: Steps) -> None:
+    on_step(wait_for_the_disk)
+
+    class Failing:
+        @property
+        def __class__(self) -> Any:
+            raise ZeroDivisionError
+
+    def work(n: int) -> None:
+        for i in range(20):
+            if n == 0:
+                with pytest.raises(ZeroDivisionError):
+                    table.insert({"id": i, "thread": Failing()})
+            else:
+                assert table.insert({"id": n * 1000 + i, "thread": n}).inserted == 1
+
+    in_threads(6, work)
+    assert len(table) == 100
+
+
+def test_a_thread_may_insert_while_it_inserts(any_lake: il.Lake, on_step: Steps) -> None:
+    """A handler of log messages may keep them in the table that they are about."""
+    table = any_lake.create_table("t", SCHEMA, primary_key="id")
+    on_step(wait_for_the_disk)
+
+    class Telling:
+        def __init__(self, key: int) -> None:
+            self.key = key
+
+        @property
+        def __class__(self) -> Any:
+            with suppress(il.DuplicateKeyError):
+                table.insert({"id": self.key, "thread": -1})
+            return Telling
+
+    def work(n: int) -> None:
+        for i in range(10):
+            with pytest.raises(il.ConstraintError):
+                table.insert({"id": n * 100 + i, "thread": Telling(n * 100 + i)})
+
+    in_threads(4, work)
+    assert sorted(row["id"] for row in table) == [n * 100 + i for n in range(4) for i in range(10)]
+
+
 def test_of_equal_keys_one_wins(table: il.Table, on_step: Steps) -> None:
     on_step(wait_for_the_disk)
     won: list[int] = []

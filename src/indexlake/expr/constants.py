@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import uuid
 from typing import Any
 
@@ -243,12 +244,21 @@ def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
         return DOUBLE, float(value)
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
+    if abs(exponent) > 38:
+        return DOUBLE, _double(value)
     unscaled = int("".join(map(str, digits)) or "0") * (10 ** max(exponent, 0)) * (-1 if sign else 1)
     scale = max(-exponent, 0)
     width = max(len(str(abs(unscaled))), scale, 1)
     if width > 38:
-        return DOUBLE, float(value)
+        return DOUBLE, _double(value)
     return SqlType("decimal", width, scale), unscaled
+
+
+def _double(value: decimal.Decimal) -> float:
+    found = float(value)
+    if math.isinf(found):
+        raise ExpressionError(f"the parameter {short(value)} is outside the range of DOUBLE")
+    return found
 
 
 def decimal_literal(text: str) -> tuple[SqlType, Any]:

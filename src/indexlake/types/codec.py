@@ -153,7 +153,7 @@ class Codec(ABC):
         """Raise the error for a value that this type cannot hold."""
         try:
             shown = repr(value[:80] if isinstance(value, str | bytes) else value)
-        except (RecursionError, OverflowError, ValueError):  # too deep, or a moment beyond Python
+        except Exception:  # too deep, a moment beyond Python, or a class of the caller's
             shown = "a value that cannot be shown"
         if len(shown) > 80:
             shown = f"{shown[:77]}..."

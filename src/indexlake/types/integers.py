@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from operator import index
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -83,14 +83,19 @@ class IntegerCodec(Int64Codec):
 
     def same_as(self, value: Any) -> Any:
         if type(value) is int:
-            self.refuse(value, f"it is outside {self._low} to {self._high}")
+            self._out_of_range(value)
         if is_integer(value):
             return index(value)
         if isinstance(value, float | Decimal | np.floating):
             if not _is_whole(value):
                 self.refuse(value, "it is not a whole number")
+            if isinstance(value, Decimal) and not self._low <= value <= self._high:
+                self._out_of_range(value)  # before int(), which takes hours for 1E+999999
             return int(value)
         return super().same_as(value)
+
+    def _out_of_range(self, value: Any) -> NoReturn:
+        self.refuse(value, f"it is outside {self._low} to {self._high}")
 
 
 class UnsignedCodec(IntegerCodec):

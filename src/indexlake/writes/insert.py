@@ -69,6 +69,11 @@ class Insert:
         self._again = can_be_taken_again(rows)
         self._prepared: Prepared | None = None
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the rows have been accepted, so that they may have been committed."""
+        return self._prepared is not None
+
     def __call__(self, tx: Transaction) -> int:
         if self._prepared is None and not self._again:
             with tx.reading(self._table_id):

@@ -8,6 +8,7 @@ others would not know what became of their rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from indexlake.commit.group import for_another_thread
@@ -39,16 +40,19 @@ class JoinedInserts:
         self._lake = lake
         self._table_id = table_id
         self._relay: Relay[_Row] = Relay(self._work, self._together)
+        self._working: int | None = None  # the thread that inserts for all
 
     def insert(self, row: dict[str, Any]) -> WriteResult:
+        if self._working == get_ident():  # called by what it is doing, for example by a handler of its log messages
+            return self._insert(row)
         ticket = _Row(row)
         self._relay.submit(ticket)
         if ticket.error is not None:
             raise ticket.error
         return ticket.result or self._insert(row)
 
-    def _insert(self, rows: Any) -> WriteResult:
-        return self._lake._autocommit("insert", Insert(self._table_id, rows, None), None)
+    def _insert(self, row: dict[str, Any]) -> WriteResult:
+        return self._lake._autocommit("insert", Insert(self._table_id, row, None), None)
 
     def _together(self, waiting: Sequence[_Row]) -> int:
         """Take no more rows than one write may leave in the hot store."""
@@ -56,28 +60,39 @@ class JoinedInserts:
         return 1 if state is None else max(1, min(MOST_TOGETHER, state.table.config.direct_write_row_count - 1))
 
     def _work(self, group: list[_Row], mine: _Row) -> None:
-        if len(group) == 1:
-            group[0].result = self._insert(group[0].row)
-            return
+        self._working = get_ident()
         try:
-            found = self._insert([ticket.row for ticket in group])
+            if group == [mine]:
+                mine.result = self._insert(mine.row)
+            else:
+                self._insert_all(group, mine)
+        finally:
+            self._working = None
+
+    def _insert_all(self, group: list[_Row], mine: _Row) -> None:
+        insert = Insert(self._table_id, [ticket.row for ticket in group], None)
+        try:
+            found = self._lake._autocommit("insert", insert, None)
         except (CatalogError, StorageError) as error:  # not about the rows, and perhaps they were committed
             for ticket in group:
                 ticket.error = error if ticket is mine else for_another_thread(error)
         except IndexLakeError:
             pass
-        except BaseException:
-            for ticket in group:
-                ticket.error = _not_known()
-            raise
+        except BaseException as error:
+            if insert.is_prepared:
+                for ticket in group:
+                    ticket.error = _not_known(error)
+                raise
+            if not isinstance(error, Exception):
+                raise
         else:
             own = WriteResult(1, found.snapshot_id, 1, 0, 0)
             for ticket in group:
                 ticket.result = own
 
 
-def _not_known() -> CatalogError:
+def _not_known(error: BaseException) -> CatalogError:
     return CatalogError(
-        "A thread that was inserting this row together with its own was interrupted, so it is not known whether the "
-        "row was inserted. Check the data."
+        f"A thread that was inserting this row together with its own was stopped by {type(error).__name__}, so it is "
+        "not known whether the row was inserted. Check the data."
     )
