@@ -5,7 +5,7 @@ from __future__ import annotations
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import NotFoundError
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import Fragment, edited
+from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import parse_statement
 from indexlake.sql.parse.tokens import Source, quoted
@@ -14,7 +14,7 @@ from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
-from indexlake.sql.run.named_definitions import with_own_names
+from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
 from indexlake.sql.run.planning import parsed_query, plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.settings import set_setting
@@ -37,14 +37,14 @@ def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
 
 
 def filled(
-    engine: Engine, prepared: st.Prepare, statement: st.Execute, given: Parameters, source: Source
+    engine: Engine, view: Viewpoint, prepared: st.Prepare, statement: st.Execute, given: Parameters, source: Source
 ) -> tuple[st.Statement, Fragment, Parameters]:
     """Return a prepared statement with the values of its parameters.  They keep their types: ``1::tinyint``."""
     values: dict[str, object] = {}
     types: dict[str, str] = {}
     for n, argument in enumerate(statement.arguments, 1):
         name = str(n) if argument.name is None else argument.name
-        values[name], type = _typed(engine, argument.value, given)
+        values[name], type = _typed(engine, _expanded(engine, view, argument.value), given)
         if type is not None:
             types[name] = type
     wanted = set(prepared.parameters)
@@ -63,9 +63,18 @@ def filled(
     return inner, text, Parameters.of_values(values)
 
 
+def _expanded(engine: Engine, view: Viewpoint, written: Fragment) -> Fragment:
+    """Return an argument with the lake's macros, types and sequences replaced."""
+    if len(written.tokens) == 1:
+        return written
+    whole = composed(["values (", written, ")"], written.source)
+    _, made = with_own_names(engine, view, st.Query(whole), whole)
+    return Fragment(made.source, made.tokens[2:-1], made.question_marks)
+
+
 def _typed(engine: Engine, written: Fragment, given: Parameters) -> tuple[object, str | None]:
     """Return the value of an argument, and DuckDB's type of it if the value alone would have another one."""
-    if len(written.tokens) == 1:
+    if len(written.tokens) == 1 or takes_numbers(written):  # which are taken once
         return _value(engine, written, given), None
     asked = written.spliced(prefix="select typeof((", suffix="))")
     with translating(written.source, asked):

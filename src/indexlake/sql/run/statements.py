@@ -277,7 +277,7 @@ class _Session:
         source = self.script.source
         prepared = meant(self.engine, statement, source)
         given = self.parameters
-        inner, text, self.parameters = filled(self.engine, prepared, statement, given, source)
+        inner, text, self.parameters = filled(self.engine, self.view, prepared, statement, given, source)
         try:
             return self._statement(inner, text)
         finally:
