@@ -125,6 +125,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
     for namespace in dict.fromkeys([*namespaces, view.namespace]):
         database.execute(f"create schema if not exists {quoted(namespace)}")
     last: dict[tuple[str, str], int] = {}
+    taken: set[tuple[str, str]] = set()
     for sequence in (n for n in named if n.kind == "sequence"):
         _define_sequence(database, sequence, asked.get(sequence.named_id, 0), last)
     for other in (n for n in named if n.kind == "type"):
@@ -149,8 +150,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:
             if not index.is_primary and index.fits(schema) and constraint_of(index, schema) is None:
-                kind = "unique index" if index.unique else "index"
-                database.execute(f"create {kind} {quoted(index.name)} on {name} ({_listed(index.fields(schema))})")
+                _define_index(database, table, index, index.fields(schema), taken)
         _comment(database, "table", name, table.config.comment)
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
@@ -240,6 +240,25 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
     if asked:
         database.execute(f"select nextval({_text(_full(sequence))}) from range({asked})")
     _comment(database, "sequence", _full(sequence), body.get("comment"))
+
+
+def _define_index(
+    database: Any, table: TableRecord, index: Index, fields: Sequence[Field], taken: set[tuple[str, str]]
+) -> None:
+    """Define an index, as ``table.index`` if another table of the namespace has one of its name.
+
+    DuckDB has no indexes over some types: there it is over the texts of the values.
+    """
+    import duckdb
+
+    name = index.name if (table.namespace, index.name.lower()) not in taken else f"{table.name}.{index.name}"
+    taken.add((table.namespace, index.name.lower()))
+    start = f"create {'unique index' if index.unique else 'index'} {quoted(name)} on "
+    start += f"{quoted(table.namespace)}.{quoted(table.name)}"
+    try:
+        database.execute(f"{start} ({_listed(fields)})")
+    except duckdb.InvalidTypeException:
+        database.execute(f"{start} ({', '.join(f'cast({quoted(f.name)} as varchar)' for f in fields)})")
 
 
 def _define_views(database: Any, views: list[Named]) -> None:
