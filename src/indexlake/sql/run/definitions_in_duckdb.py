@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from itertools import count
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.type_checks import is_type_check
 from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
@@ -97,6 +99,7 @@ def _defined(engine: Engine, view: Viewpoint) -> Iterator[tuple[Any, dict[tuple[
 
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
         confine(database, engine.exchange)
+        register(database)
         last = _define(database, engine, view)
         database.execute(f"use {quoted(view.namespace)}")
         yield database, last
@@ -302,7 +305,8 @@ def default_text(f: Field) -> str | None:
     if f.default_sql is not None or f.default is None:
         return f.default_sql
     value = f.default_value
-    return str(value) if isinstance(value, int | float | Decimal) else _text(value)
+    is_number = isinstance(value, int | float | Decimal) and isfinite(value)
+    return str(value) if is_number else _text(value)
 
 
 def _text(value: Any) -> str:
