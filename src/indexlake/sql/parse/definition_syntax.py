@@ -360,9 +360,10 @@ def _action(r: TokenReader) -> st.AlterAction:
         r.take("column")
         if_exists = r.take("if", "exists")
         name = ".".join(r.parts("a column name"))
-        if not r.take("cascade"):
+        cascade = r.take("cascade")
+        if not cascade:
             r.take("restrict")
-        return st.DropColumn(name, if_exists)
+        return st.DropColumn(name, if_exists, cascade)
     if r.take("rename", "to"):
         new = r.table_name()
         return st.RenameTable(new.name if new.namespace is None else f"{new.namespace}.{new.name}")

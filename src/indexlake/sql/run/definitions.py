@@ -356,7 +356,7 @@ class Definitions:
         elif isinstance(action, st.DropColumn):
             if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
-            drop_column(table, action.name)
+            drop_column(table, action.name, cascade=action.cascade)
         elif isinstance(action, st.RenameColumn):
             table.rename_column(action.old, action.new)
         elif isinstance(action, st.RenameTable):
