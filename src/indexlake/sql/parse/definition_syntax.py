@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.index_syntax import create_index, drop_index
 from indexlake.sql.parse.named_syntax import KINDS, create_named, drop_named
 from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.tokens import quoted
 
 _NUMBERING = ("autoincrement", "auto_increment", "identity", "generated")
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
@@ -28,7 +29,10 @@ def create(r: TokenReader) -> st.Definition:
     temporary = r.take("temp") or r.take("temporary")
     if r.sees("unlogged", "table"):
         r.take("unlogged")
-    if r.take("view"):
+    if r.sees("recursive", "view"):
+        r.place += 1
+        return _create_view(r, replace, temporary, recursive=True)
+    if r.sees("view"):
         return _create_view(r, replace, temporary)
     if r.here is not None and r.here.is_word(*KINDS):
         r.place += 1
@@ -72,13 +76,21 @@ def _if_not_exists(r: TokenReader, replace: bool) -> bool:
     return r.take("if", "not", "exists")
 
 
-def _create_view(r: TokenReader, replace: bool, temporary: bool) -> st.CreateView:
+def _create_view(r: TokenReader, replace: bool, temporary: bool, *, recursive: bool = False) -> st.CreateView:
+    r.expect("view")
     if_not_exists = _if_not_exists(r, replace)
     view = r.table_name()
+    first = r.place
     names = tuple(r.names()) if r.sees_symbol("(") else ()
+    if recursive and not names:
+        r.fail("A recursive view names its columns: CREATE RECURSIVE VIEW v (a, b) AS ….")
+    listed = r.since(first) if recursive else None
     r.expect("as")
-    query = st.Query(r.rest("a query"))
-    return st.CreateView(view, if_not_exists, replace, temporary, names, query)
+    text = r.rest("a query")
+    if listed is not None:
+        name = quoted(view.name)
+        text = composed([f"with recursive {name} ", listed, " as (", text, f") select * from {name}"], r.source)
+    return st.CreateView(view, if_not_exists, replace, temporary, names, st.Query(text))
 
 
 def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
@@ -348,9 +360,10 @@ def _action(r: TokenReader) -> st.AlterAction:
         r.take("column")
         if_exists = r.take("if", "exists")
         name = ".".join(r.parts("a column name"))
-        if not r.take("cascade"):
+        cascade = r.take("cascade")
+        if not cascade:
             r.take("restrict")
-        return st.DropColumn(name, if_exists)
+        return st.DropColumn(name, if_exists, cascade)
     if r.take("rename", "to"):
         new = r.table_name()
         return st.RenameTable(new.name if new.namespace is None else f"{new.namespace}.{new.name}")

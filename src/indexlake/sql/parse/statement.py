@@ -303,6 +303,7 @@ class AddColumn:
 class DropColumn:
     name: str
     if_exists: bool
+    cascade: bool  # together with what is generated from it
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,11 @@ class TableName:
         return f"{self.namespace or namespace}.{self.name}"
 
 
+def is_file(name: str) -> bool:
+    """Return whether a name in single quotes is that of a file, rather than of a table."""
+    return any(mark in name for mark in "./\\*?[:")
+
+
 class TokenReader:
     def __init__(self, source: Source, tokens: Sequence[Token], question_marks: dict[int, int]) -> None:
         self.source = source
@@ -127,6 +132,9 @@ class TokenReader:
 
     def table_name(self) -> TableName:
         token = self.here
+        if token is not None and token.kind == "string" and token.text[0] == "'" and not is_file(token.value):
+            self.place += 1
+            return TableName(None, token.value, token.start)
         parts = self.parts("a table name")
         assert token is not None
         if len(parts) == 3 and parts[0].lower() == DATABASE:

@@ -150,7 +150,10 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     named = inside[::2] and all(t.kind == "string" for t in inside[::2])
     if not named or len(inside) % 2 == 0 or not all(t.is_symbol("||") for t in inside[1::2]):
         text.source.fail(f"{call.name.text} needs the name of a sequence: {call.name.text}('s').", call.start)
-    name = "".join(t.value for t in inside[::2]).replace('"', "")
+    name = "".join(t.value for t in inside[::2])
+    if name.count('"') % 2:
+        text.source.fail("A quotation mark in the sequence's name is not closed.", inside[0].start)
+    name = name.replace('"', "")
     full = (name if "." in name else f"{meaning.namespace}.{name}").replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
     made = f"{function}('{full}')"

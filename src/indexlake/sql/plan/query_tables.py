@@ -18,7 +18,7 @@ from indexlake.expr.dialect import expression_dialect
 from indexlake.sql.parse.fragment import Edit, Fragment
 from indexlake.sql.parse.schema_mentions import PREFIX, Mention, schema_mentions
 from indexlake.sql.parse.search_call import SearchCall, search_calls
-from indexlake.sql.parse.token_reader import DATABASE, TableName
+from indexlake.sql.parse.token_reader import DATABASE, TableName, is_file
 from indexlake.sql.parse.tokens import Token, quoted
 from indexlake.sql.plan.at_clause import at_after
 from indexlake.sql.plan.qualified_names import qualified_names
@@ -61,8 +61,8 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
         if name.name.lower() in own and node.db.lower() in ("", TEMPORARY):
             moved += _without_namespace(fragment, place)
             continue
-        if fragment.source.text[place] == "'":
-            continue  # a file, which DuckDB reads itself
+        if fragment.source.text[place] == "'" and is_file(name.name):
+            continue  # DuckDB reads it itself
         found.append((place, node))
     references = []
     shared = _shared_names(tree, [node for _, node in found])
@@ -216,7 +216,7 @@ def _parsed_by_duckdb(
                 own = not node["schema_name"] and node["table_name"].lower() in shadowed
                 place = len(encoded[: node["query_location"]].decode())
                 own = own or (node["schema_name"] in ("", TEMPORARY) and node["table_name"].lower() in duckdbs)
-                if not own and spliced.text[place] != "'":
+                if not own and not (spliced.text[place] == "'" and is_file(node["table_name"])):
                     found.append((spliced.original(place), node["alias"] or None))
             for value in node.values():
                 visit(value, shadowed | defined)

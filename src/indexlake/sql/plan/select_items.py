@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from indexlake.sql.parse.fragment import Edit, Fragment
 from indexlake.sql.parse.tokens import Token, quoted
@@ -66,9 +67,16 @@ def _is_cast_end(item: Sequence[Token]) -> bool:
 
 
 def names(text: Fragment, edits: Sequence[Edit], printed: Callable[[str], str | None]) -> Iterator[Edit]:
-    """Yield aliases for edited items without a name: DuckDB's name for the expression as written."""
+    """Yield aliases for edited items without a name: DuckDB's name for the expression as written.
+
+    What is computed for each of ``columns(…)`` is named after the columns.
+    """
     for item in items(text.tokens):
-        if any(item[0].start <= start < item[-1].end for start, _, _ in edits) and not has_name(item):
+        if any(a.is_word("columns") and b.is_symbol("(") for a, b in pairwise(item)):
+            continue
+        if not any(item[0].start <= start < item[-1].end for start, _, _ in edits):
+            continue
+        if not has_name(item) or (len(item) == 1 and item[0].kind == "parameter"):
             name = printed(Fragment(text.source, item, text.question_marks).text)
             if name is not None:
                 yield item[-1].end, item[-1].end, f" as {quoted(name)}"

@@ -18,6 +18,8 @@ from indexlake.types.enums import enum_of
 from indexlake.types.marks import cast_type, mark_of
 
 if TYPE_CHECKING:
+    from indexlake.schema import Field, TableSchema
+    from indexlake.schema.rules import Template
     from indexlake.table import Table
 
 
@@ -42,15 +44,23 @@ def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], o
         table.add_check(condition, name)
 
 
-def drop_column(table: Table, name: str) -> None:
-    """Drop a column together with the checks that concern nothing else."""
+def drop_column(table: Table, name: str, *, cascade: bool) -> None:
+    """Drop a column together with the checks that concern nothing else; ``cascade``: and what is generated from it."""
     schema = table._schema_now()
     f = schema.by_name.get(name.lower())
+    made = [g for g in schema.fields if g.generated is not None and f in _needed(g.generated, schema)]
+    dropped = {f, *(made if cascade else ())}
     with table.alter() as a:
         for check in schema.checks if f is not None else ():
-            if {schema.by_root[number] for number in check.condition.columns} == {f}:
+            if set() < _needed(check.condition, schema) <= dropped:
                 a.drop_check(check.name)
+        for g in made if cascade else ():
+            a.drop_column(g.name)
         a.drop_column(name)
+
+
+def _needed(rule: Template, schema: TableSchema) -> set[Field | None]:
+    return {schema.by_root[number] for number in rule.columns}
 
 
 def alter_type(table: Table, column: str, field: pa.Field, text: str | None, type: str, default: Any) -> None:

@@ -155,6 +155,7 @@ class Definitions:
         for column, field in zip(statement.columns, declared, strict=True):
             fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
+                _check_default(column.default)
                 defaults[column.name] = self._default(column.name, column.default, field)
         self._bind(statement)
         there = statement.if_not_exists and self._found(name) is not None
@@ -286,6 +287,7 @@ class Definitions:
 
     def _new_default(self, column: str, written: Fragment, field: pa.Field) -> Any:
         """Return the default for a column of an existing table."""
+        _check_default(written)
         if not written.parameters and not written.calls("nextval"):
             (type,) = sql_names(self._engine, [field])
             self._bound(written, f"create temp table t ({quoted(column)} {type} default (", "))")
@@ -354,7 +356,7 @@ class Definitions:
         elif isinstance(action, st.DropColumn):
             if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
-            drop_column(table, action.name)
+            drop_column(table, action.name, cascade=action.cascade)
         elif isinstance(action, st.RenameColumn):
             table.rename_column(action.old, action.new)
         elif isinstance(action, st.RenameTable):
@@ -413,6 +415,14 @@ class Definitions:
             table.drop_index(action.name)
         elif not action.if_exists:
             raise NotFoundError(f"Table {table.name!r} has no constraint {action.name!r}.", name=action.name)
+
+
+def _check_default(written: Fragment) -> None:
+    if written.calls("currval"):
+        written.source.fail(
+            "A default cannot be currval(…), which is different for everyone: use nextval(…), or give the value.",
+            written.start,
+        )
 
 
 def _apart(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from itertools import count
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.type_checks import is_type_check
 from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
@@ -97,6 +99,7 @@ def _defined(engine: Engine, view: Viewpoint) -> Iterator[tuple[Any, dict[tuple[
 
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
         confine(database, engine.exchange)
+        register(database)
         last = _define(database, engine, view)
         database.execute(f"use {quoted(view.namespace)}")
         yield database, last
@@ -125,6 +128,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
     for namespace in dict.fromkeys([*namespaces, view.namespace]):
         database.execute(f"create schema if not exists {quoted(namespace)}")
     last: dict[tuple[str, str], int] = {}
+    taken: set[tuple[str, str]] = set()
     for sequence in (n for n in named if n.kind == "sequence"):
         _define_sequence(database, sequence, asked.get(sequence.named_id, 0), last)
     for other in (n for n in named if n.kind == "type"):
@@ -149,8 +153,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:
             if not index.is_primary and index.fits(schema) and constraint_of(index, schema) is None:
-                kind = "unique index" if index.unique else "index"
-                database.execute(f"create {kind} {quoted(index.name)} on {name} ({_listed(index.fields(schema))})")
+                _define_index(database, table, index, index.fields(schema), taken)
         _comment(database, "table", name, table.config.comment)
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
@@ -242,6 +245,25 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
     _comment(database, "sequence", _full(sequence), body.get("comment"))
 
 
+def _define_index(
+    database: Any, table: TableRecord, index: Index, fields: Sequence[Field], taken: set[tuple[str, str]]
+) -> None:
+    """Define an index, as ``table.index`` if another table of the namespace has one of its name.
+
+    DuckDB has no indexes over some types: there it is over the texts of the values.
+    """
+    import duckdb
+
+    name = index.name if (table.namespace, index.name.lower()) not in taken else f"{table.name}.{index.name}"
+    taken.add((table.namespace, index.name.lower()))
+    start = f"create {'unique index' if index.unique else 'index'} {quoted(name)} on "
+    start += f"{quoted(table.namespace)}.{quoted(table.name)}"
+    try:
+        database.execute(f"{start} ({_listed(fields)})")
+    except duckdb.InvalidTypeException:
+        database.execute(f"{start} ({', '.join(f'cast({quoted(f.name)} as varchar)' for f in fields)})")
+
+
 def _define_views(database: Any, views: list[Named]) -> None:
     """Define each view after those it names, leaving out views that DuckDB cannot understand (with a search)."""
     import duckdb
@@ -283,7 +305,8 @@ def default_text(f: Field) -> str | None:
     if f.default_sql is not None or f.default is None:
         return f.default_sql
     value = f.default_value
-    return str(value) if isinstance(value, int | float | Decimal) else _text(value)
+    is_number = isinstance(value, int | float | Decimal) and isfinite(value)
+    return str(value) if is_number else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -25,6 +25,7 @@ from indexlake.sql.parse.tokens import Token, quoted
 from indexlake.sql.plan.query import DEFAULTS
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.merge_sides import generated_is_given
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.type_names import casts_to
 from indexlake.types.enums import enum_of
@@ -47,6 +48,7 @@ class InsertedRows:
         names = statement.columns
         written = tuple(f for f in schema.fields if f.generated is None)
         self._fields: tuple[Field, ...] = written if names is None else schema.project(names)
+        self._check_written(self._fields)
         if len({f.name for f in self._fields}) < len(self._fields):
             raise self._wrong("A column is named twice.")
         query = statement.query
@@ -67,6 +69,11 @@ class InsertedRows:
             raise self._wrong(
                 f"{counted(given, 'value')} given for {counted(len(names), 'column')} ({', '.join(names)})."
             )
+
+    def _check_written(self, fields: Sequence[Field]) -> None:
+        for f in fields:
+            if f.generated is not None:
+                raise self._wrong(generated_is_given(f))
 
     # ------------------------------------------------------------ without an engine
 
@@ -130,6 +137,7 @@ class InsertedRows:
         fields: Sequence[Field] = self._fields
         if self._statement.by_name:
             fields = self._schema.project(given)
+            self._check_written(fields)
         else:
             self._check_count(len(given))
         every = enumerate(zip(fields, casts_to(self._engine, fields), strict=True), 1)

@@ -72,10 +72,18 @@ class Sides:
 
 
 def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
+    """Return the column that an assignment sets."""
     try:
-        return schema.field(assignment.column)
+        f = schema.field(assignment.column)
     except SchemaError as error:
         raise assignment.value.source.error(str(error), assignment.place) from None
+    if f.generated is not None:
+        assignment.value.source.fail(generated_is_given(f), assignment.place)
+    return f
+
+
+def generated_is_given(f: Field) -> str:
+    return f"Column {f.name!r} is generated and cannot be assigned: leave it out."
 
 
 def assigned_default(f: Field) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from indexlake.catalog.named import list_named
+from indexlake.catalog.named import find_named, list_named
 from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed
 from indexlake.errors import AlreadyExistsError, ExpressionError, NotFoundError, OwnershipError
 from indexlake.sql.parse import statement as st
@@ -177,12 +177,16 @@ def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, param
 
 
 def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None:
-    name = statement.name
-    key = statement.kind, name.name.lower()
-    if name.namespace in (None, TEMPORARY) and engine.temporary_names.pop(key, None) is not None:
-        return
-    change = DropNamed(statement.kind, name.namespace or view.namespace, name.name, statement.if_exists)
-    view.lake._define(change, f"drop {statement.kind}")
+    """Drop what has the name.  ``drop macro`` drops a table macro if no other macro has its name."""
+    name, namespace = statement.name, statement.name.namespace or view.namespace
+    kinds = [statement.kind, "table macro"] if statement.kind == "macro" else [statement.kind]
+    if name.namespace in (None, TEMPORARY):
+        for kind in kinds:
+            if engine.temporary_names.pop((kind, name.name.lower()), None) is not None:
+                return
+    with view.lake.catalog.read() as r:
+        kind = next((kind for kind in kinds if find_named(r, kind, namespace, name.name)), statement.kind)
+    view.lake._define(DropNamed(kind, namespace, name.name, statement.if_exists), f"drop {kind}")
 
 
 # ---------------------------------------------------------------- comments

@@ -5,19 +5,24 @@ from __future__ import annotations
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import NotFoundError
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.script import parse_statement
 from indexlake.sql.parse.tokens import Source, quoted
+from indexlake.sql.plan.select_items import names
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
-from indexlake.sql.run.named_definitions import with_own_names
+from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
 from indexlake.sql.run.planning import parsed_query, plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.settings import set_setting
 from indexlake.sql.run.temporary_tables import is_temporary
 
 VARIABLES = "__il_variable_"
+_AS_TEXT = ("BIT", "HUGEINT", "UHUGEINT", "BIGNUM", "TIME WITH TIME ZONE")
+"""Types of arguments that Python has no values for."""
 
 
 def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
@@ -31,22 +36,60 @@ def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
     return found
 
 
-def arguments(
-    engine: Engine, prepared: st.Prepare, statement: st.Execute, given: Parameters, source: Source
-) -> Parameters:
-    """Return the values of a prepared statement's parameters."""
-    values = {
-        str(n) if argument.name is None else argument.name: _value(engine, argument.value, given)
-        for n, argument in enumerate(statement.arguments, 1)
-    }
+def filled(
+    engine: Engine, view: Viewpoint, prepared: st.Prepare, statement: st.Execute, given: Parameters, source: Source
+) -> tuple[st.Statement, Fragment, Parameters]:
+    """Return a prepared statement with the values of its parameters.  They keep their types: ``1::tinyint``."""
+    values: dict[str, object] = {}
+    types: dict[str, str] = {}
+    for n, argument in enumerate(statement.arguments, 1):
+        name = str(n) if argument.name is None else argument.name
+        values[name], type = _typed(engine, _expanded(engine, view, argument.value), given)
+        if type is not None:
+            types[name] = type
     wanted = set(prepared.parameters)
     if values.keys() != wanted:
-        names = ", ".join(f"${name}" for name in prepared.parameters) or "none"
+        known = ", ".join(f"${name}" for name in prepared.parameters) or "none"
         source.fail(
-            f"{prepared.name!r} has the parameters {names}; {len(values)} given: {', '.join(values) or 'none'}.",
+            f"{prepared.name!r} has the parameters {known}; {len(values)} given: {', '.join(values) or 'none'}.",
             statement.place,
         )
-    return Parameters.of_values(values)
+    inner, text = prepared.statement, prepared.text
+    if types:
+        marks = [(t, text.key(t)) for t in text.tokens if t.kind == "parameter"]
+        edits = [(t.start, t.end, f"cast(${k} as {types[k]})") for t, k in marks if k in types]
+        text = edited(text, [*edits, *names(text, edits, engine.printed)])
+        inner = parse_statement(text)
+    return inner, text, Parameters.of_values(values)
+
+
+def _expanded(engine: Engine, view: Viewpoint, written: Fragment) -> Fragment:
+    """Return an argument with the lake's macros, types and sequences replaced."""
+    if len(written.tokens) == 1:
+        return written
+    whole = composed(["values (", written, ")"], written.source)
+    _, made = with_own_names(engine, view, st.Query(whole), whole)
+    return Fragment(made.source, made.tokens[2:-1], made.question_marks)
+
+
+def _typed(engine: Engine, written: Fragment, given: Parameters) -> tuple[object, str | None]:
+    """Return the value of an argument, and DuckDB's type of it if the value alone would have another one."""
+    if len(written.tokens) == 1 or takes_numbers(written):  # which are taken once
+        return _value(engine, written, given), None
+    asked = written.spliced(prefix="select typeof((", suffix="))")
+    with translating(written.source, asked):
+        type = engine.table(asked.text, given.of(written.parameters)).column(0)[0].as_py()
+    if type in _AS_TEXT:
+        asked = written.spliced(prefix="select cast((", suffix=") as varchar)")
+        with translating(written.source, asked):
+            return engine.table(asked.text, given.of(written.parameters)).column(0)[0].as_py(), type
+    value = _value(engine, written, given)
+    if type == '"NULL"' or isinstance(value, tuple):  # a row of values without names, whose type cannot be written
+        return value, None
+    if type.startswith("MAP(") and isinstance(value, list):
+        value = {"key": [k for k, _ in value], "value": [v for _, v in value]}  # as DuckDB takes it from Python
+    plain = engine.table("select typeof($value)", {"value": value}).column(0)[0].as_py()
+    return value, None if plain == type else type
 
 
 def _value(engine: Engine, written: Fragment, given: Parameters) -> object:

@@ -365,7 +365,7 @@ def _insert(
         fields = list(schema.project(statement.columns))
         if len({f.name for f in fields}) < len(fields):
             return None
-    if any(map(takes_a_cast, fields)):
+    if any(takes_a_cast(f) or f.generated is not None for f in fields):
         return None
     sources: list[Source] = []
     rows: list[list[Field]] = []

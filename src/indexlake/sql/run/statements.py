@@ -46,7 +46,7 @@ from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
 from indexlake.sql.run.row_writes import RowWrites
-from indexlake.sql.run.session_statements import arguments, around, meant
+from indexlake.sql.run.session_statements import around, filled, meant
 from indexlake.sql.run.short_cuts import ShortCuts
 from indexlake.sql.run.staged_files import with_files_as_tables
 from indexlake.sql.run.type_names import sql_names
@@ -277,9 +277,9 @@ class _Session:
         source = self.script.source
         prepared = meant(self.engine, statement, source)
         given = self.parameters
-        self.parameters = arguments(self.engine, prepared, statement, given, source)
+        inner, text, self.parameters = filled(self.engine, self.view, prepared, statement, given, source)
         try:
-            return self._statement(prepared.statement, prepared.text)
+            return self._statement(inner, text)
         finally:
             self.parameters = given
 
