@@ -101,8 +101,9 @@ def read_task(
     held: Collection[str] = ()
     if dictionaries and pushed is predicate:
         held = {f.column for f in fields if f.name in dictionaries}.intersection(columns)
-    deleted_rows = _DeletedRows(reader, task.rows, gone) if bound is None and gone is not None else None
-    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, None if bound is None else gone):
+    early = gone is not None and (bound is not None or not selection.are_sparse(gone, task.record_count))
+    deleted_rows = _DeletedRows(reader, task.rows, gone) if gone is not None and not early else None
+    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, gone if early else None):
         keep = _visible(batch, task, hidden)
         drop = deleted_rows.among(batch.num_rows) if deleted_rows is not None else NONE
         if keep is not None or (len(drop) and predicate is not None):
@@ -323,7 +324,8 @@ def pieces(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    tasks = [part for task in plan.tasks for part in _spread(task)] if workers > 1 else plan.tasks
+    alone = {"vortex"} if plan.predicate is not None or not files.storage.is_local else {"vortex", "ipc"}
+    tasks = [part for task in plan.tasks for part in _spread(task, alone)] if workers > 1 else plan.tasks
     if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
         for task in tasks:
             for batch in read(task):
@@ -335,9 +337,13 @@ def pieces(
     yield from hot_pieces(plan, fields, row_id=row_id)
 
 
-def _spread(task: BlockTask) -> Iterator[BlockTask]:
-    """Split the task for several threads, unless it is small or a Vortex file, read in threads of its own."""
-    if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
+def _spread(task: BlockTask, alone: Collection[str]) -> Iterator[BlockTask]:
+    """Split the task for several threads, unless it is small or one thread is to read files of this format alone.
+
+    Vortex has threads of its own. Rows of an Arrow file are only copied, in calls so short that several threads would
+    mostly wait for the interpreter.
+    """
+    if task.only is not None or task.record_count <= SPREAD_ROWS or task.format in alone:
         yield task
         return
     for first in range(0, task.record_count, SPREAD_ROWS):

@@ -47,6 +47,11 @@ def as_mask(truth: Any) -> pa.BooleanArray:
     return pa.BooleanArray.from_buffers(pa.bool_(), len(truth), [None, bits])
 
 
+def are_sparse(places: Any, rows: int) -> bool:
+    """Return whether so few of some rows are at these places that the others are best returned as slices."""
+    return bool(len(places) * _SLICE_ROWS <= rows)
+
+
 def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
     """Return a batch without the rows at ascending places, in as many non-empty parts as is cheapest."""
     count, rows = len(places), batch.num_rows
@@ -54,12 +59,19 @@ def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
         return [batch]
     if count == rows:
         return []
-    if count * _SLICE_ROWS <= rows or not batch.num_columns:
+    if are_sparse(places, rows) or not batch.num_columns:
         firsts, ends = [0, *(places + 1).tolist()], [*places.tolist(), rows]
         return [batch.slice(first, end - first) for first, end in zip(firsts, ends, strict=True) if first < end]
+    return [remove(batch, places)]
+
+
+def remove(batch: pa.RecordBatch, places: Any) -> pa.RecordBatch:
+    """Return a batch without the rows at some places."""
+    if not batch.num_columns:
+        return batch.slice(len(places))
     # Column by column: filtering a whole batch takes twice as long.
-    mask = others(rows, places)
-    return [pa.RecordBatch.from_arrays([keep(column, mask) for column in batch.columns], schema=batch.schema)]
+    mask = others(batch.num_rows, places)
+    return pa.RecordBatch.from_arrays([keep(column, mask) for column in batch.columns], schema=batch.schema)
 
 
 def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -> list[pa.RecordBatch]:

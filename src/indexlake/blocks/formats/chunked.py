@@ -26,7 +26,7 @@ from indexlake.blocks.formats.batches import (
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.outside import in_python
 from indexlake.types.python_rows import python_dicts
-from indexlake.types.selection import as_mask, gather, others
+from indexlake.types.selection import as_mask, gather, others, remove
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
@@ -104,17 +104,11 @@ class ChunkedReader:
         fetched = with_columns_of(columns, predicate, self.schema)
         few = self._chunks.mapped and positions is not None and self._are_close(positions)
         survivors = self._chunks.surviving(predicate) if predicate is not None and not few else None
-        for batch, is_own, gone in self._joined(
-            fetched, self._selected(positions, survivors, rows, without), batch_rows, predicate
-        ):
-            found = batch
-            if predicate is not None and self._chunks.mapped:
-                found = matching(batch, predicate, self.schema, gone)
-            elif gone is not None:
-                found = batch.filter(others(batch.num_rows, gone))
-            batch = copied(found) if found is batch and not is_own else found
-            for start in range(0, batch.num_rows, batch_rows):
-                for part in cut(batch.slice(start, batch_rows)):
+        selected = self._selected(positions, survivors, rows, without)
+        for batch, is_own in self._joined(fetched, selected, batch_rows, predicate):
+            whole = batch if is_own else copied(batch)
+            for start in range(0, whole.num_rows, batch_rows):
+                for part in cut(whole.slice(start, batch_rows)):
                     yield from decoded_batches(part, logical)
 
     def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
@@ -127,7 +121,7 @@ class ChunkedReader:
             self._check(wanted)
             return pa.Table.from_batches([record_batch([], logical, len(positions))])
         joined = self._joined(list(dict.fromkeys(columns)), self._selected(wanted), BATCH_ROWS, None)
-        rows = [batch if is_own else copied(batch) for batch, is_own, _ in joined]
+        rows = [batch if is_own else copied(batch) for batch, is_own in joined]
         if places is not None and rows:
             rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
@@ -160,25 +154,24 @@ class ChunkedReader:
 
     def _joined(
         self, columns: list[str], selected: Iterable[Selected], batch_rows: int, predicate: Bound | None
-    ) -> Iterator[tuple[pa.RecordBatch, bool, Any]]:
-        """Yield the selected rows, joining short chunks; from chunks that are decoded, only those that match the
-        predicate.
-
-        With each batch: whether it owns its memory, and the places of rows that are still to be left out of it.
-        """
+    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield the selected rows that match the predicate, joining short chunks, and whether they own their memory."""
         parts: list[tuple[pa.RecordBatch, bool]] = []
         lost: list[Any] = []
         rows = size = 0
         for index, inside, gone in selected:
             if predicate is not None and not self._chunks.mapped:
                 part, is_own, gone = self._matching(index, columns, inside, gone, predicate), True, None
+            elif gone is not None and columns and not self._chunks.mapped:
+                chunk = self._chunks.load(index, columns, referring=True)
+                part, is_own, gone = looked_up(remove(chunk, gone)), True, None
             else:
                 part, is_own = self._rows_of(index, columns, inside)
             if not part.num_rows:
                 continue
             more = part.get_total_buffer_size() if inside is None else part.nbytes
             if parts and (rows + part.num_rows > batch_rows or size + more > BATCH_BYTES):
-                yield *_concatenated(parts), np.concatenate(lost) if lost else None
+                yield self._selected_rows(parts, lost, predicate)
                 parts, lost, rows, size = [], [], 0, 0
             parts.append((part, is_own))
             if gone is not None:
@@ -186,7 +179,19 @@ class ChunkedReader:
             rows += part.num_rows
             size += more
         if parts:
-            yield *_concatenated(parts), np.concatenate(lost) if lost else None
+            yield self._selected_rows(parts, lost, predicate)
+
+    def _selected_rows(
+        self, parts: list[tuple[pa.RecordBatch, bool]], lost: list[Any], predicate: Bound | None
+    ) -> tuple[pa.RecordBatch, bool]:
+        """Return several parts as one, without lost rows and, if the parts are mapped, those that do not match."""
+        batch, is_own = _concatenated(parts)
+        gone = np.concatenate(lost) if lost else None
+        if predicate is not None and self._chunks.mapped:
+            found = matching(batch, predicate, self.schema, gone)
+        else:
+            found = batch if gone is None else remove(batch, gone)
+        return found, is_own or found is not batch
 
     def _rows_of(self, index: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
         """Return rows of a chunk at these places (None: all of them), and whether they own their memory."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 from indexlake.arrow import batch_size
 from indexlake.arrow.batch_size import cut
 from indexlake.arrow.buffers import children_of
+from indexlake.arrow.malloc import keep_freed_memory
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
     decoded_batches,
@@ -52,6 +53,8 @@ together 30 to 200 µs a part."""
 _DICTIONARY = "vortex.dict"
 _TOO_LARGE = "does not fit in i32"
 """Vortex's message for text that takes more than 2 GiB in one batch."""
+
+keep_freed_memory()
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
