@@ -117,7 +117,7 @@ class _Records:
     table_id: int
     index_id: int
 
-    def block(self, n: int, file_id: int, s: int) -> tuple[Any, ...]:
+    def block(self, n: int, file_id: int, s: int) -> BlockRecord:
         low, high = row(n * ROWS, n), row(n * ROWS + ROWS - 1, n)
         high["total"] += 0.4
         stats = {}
@@ -125,13 +125,12 @@ class _Records:
             bounds = [f.codec.canonical(f.codec.encode_one(values[f.name])) for values in (low, high)]
             stats[f.column] = ColumnStats(bounds[0], bounds[1], 0, ROWS)
         start = 1_000 + n * ROWS
-        made = self.real._replace(
+        return self.real._replace(
             data_file_id=file_id, path=_path(self.real.path, n), size=BLOCK_BYTES, record_count=ROWS,
             row_ids=RowIds.from_range(start, ROWS).to_bytes(), min_row_id=start, max_row_id=start + ROWS - 1,
             min_snapshot=s, max_snapshot=s, column_stats=stats_to_bytes(stats), checksum=_checksum(BLOCK_BYTES),
             begin_snapshot=s, changed_in=s,
         )  # fmt: skip
-        return tuple(getattr(made, name) for name in BlockRecord._fields)
 
     def segment(self, n: int, segment_id: int, s: int) -> tuple[Any, ...]:
         codecs = self.state.current.key_codecs
@@ -148,10 +147,7 @@ def _add(lake: il.Lake, make: _Records, numbers: range) -> None:
         section.sequencer.record("load", job=False, summary="{}")
         files = range(first := next_values(tx, "data_file", len(numbers)), first + len(numbers))
         segments = range(first := next_values(tx, "index_file", len(numbers)), first + len(numbers))
-        columns = [c.strip() for c in data_files._BLOCK_COLUMNS.split(",")]
-        tx.insert_rows(
-            "indexlake_data_file", columns, (make.block(n, file, s) for n, file in zip(numbers, files, strict=True))
-        )
+        data_files.insert_blocks(tx, (make.block(n, file, s) for n, file in zip(numbers, files, strict=True)))
         tx.insert_rows(
             "indexlake_index_file",
             ["index_file_id", "index_id", "table_id", "relative_path", "file_size_bytes", "checksum", "key_types",

@@ -75,8 +75,11 @@ def null_mask(array: Any) -> npt.NDArray[np.bool_] | None:
     """Return a mask that is true where the array is null, or None if nothing is."""
     if array.null_count == 0:
         return None
-    mask: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
-    return mask
+    nulls = array.is_null()  # its own to_numpy() would import pandas
+    bits = np.unpackbits(
+        np.frombuffer(nulls.buffers()[1], np.uint8), count=nulls.offset + len(nulls), bitorder="little"
+    )
+    return bits[nulls.offset :].view(np.bool_)
 
 
 def validity(mask: npt.NDArray[np.bool_] | None) -> Any:

@@ -7,6 +7,7 @@ A commit that writes links or definitions but no block record must touch the tab
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,25 +41,26 @@ def _ids(text: str) -> tuple[int, ...]:
 
 def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> dict[int, list[Link]]:
     """Return the links written after ``since``, with their segments, by index id."""
+    newer, params = ("", (table_id,)) if since < 0 else ("and l.changed_in > ?", (table_id, since))
     rows = all_rows(r, since)(
-        """select l.index_id, l.data_file_id, l.index_file_id, l.ordinal, l.begin_snapshot, l.end_snapshot,
+        f"""select l.index_id, l.data_file_id, l.index_file_id, l.ordinal, l.begin_snapshot, l.end_snapshot,
         l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.min_key, s.max_key
         from indexlake_index_file_block l join indexlake_index_file s on s.index_file_id = l.index_file_id
-        where l.index_id in (select index_id from indexlake_index where table_id = ?) and l.changed_in > ?""",
-        (table_id, since),
+        where l.index_id in (select index_id from indexlake_index where table_id = ?) {newer}""",
+        params,
     )
+    catalog, make_link, make_segment = r.catalog, Link._make, SegmentFile._make
     types: dict[str, tuple[str, ...]] = {}
     segments: dict[int, SegmentFile] = {}  # many links may lead to one segment
-    links: dict[int, list[Link]] = {}
+    links: dict[int, list[Link]] = defaultdict(list)
     for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, low, high in rows:
         segment = segments.get(number)
         if segment is None:
             if text not in types:
                 types[text] = tuple(json.loads(text))
-            segment = segments[number] = SegmentFile(
-                index_id, path, size, Kept(r.catalog, path), types[text], low, high
-            )
-        links.setdefault(index_id, []).append(Link(file_id, number, segment, ordinal, begin, end, changed))
+            segment = make_segment((index_id, path, size, Kept(catalog, path), types[text], low, high))
+            segments[number] = segment
+        links[index_id].append(make_link((file_id, number, segment, ordinal, begin, end, changed)))
     return links
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import row_chunks
+from indexlake.arrow.values import array_of
 from indexlake.errors import ConstraintError
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
 from indexlake.storage.spill import TEMPORARY, Spill
@@ -72,7 +73,7 @@ class HotRows:
 
     def add_arrays(self, arrays: Sequence[Any], row_ids: Any, begins: Any) -> None:
         """Add Arrow arrays, one for each field."""
-        numbers = pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())
+        numbers = array_of(row_ids, pa.int64()), array_of(begins, pa.int64())
         self._keep(pa.RecordBatch.from_arrays([*arrays, *numbers], schema=self.schema))
 
     def _keep(self, batch: pa.RecordBatch) -> None:

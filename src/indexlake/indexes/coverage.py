@@ -260,6 +260,9 @@ def _latest(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Lin
 
     Of two live links the younger counts: the end of the other was written and purged since it was read.
     """
+    fresh = {link.data_file_id: link for link in written}
+    if len(fresh) == len(written) and fresh.keys().isdisjoint(known):
+        return {**known, **fresh} if known else fresh
     links = dict(known)
     for link in written if known else ():
         current = links.get(link.data_file_id)

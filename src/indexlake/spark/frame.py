@@ -97,8 +97,6 @@ def plan_frame(
 
 def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
     """Return the rows that our tasks read; a single numeric column is sent as lists."""
-    from pyspark.sql import functions
-
     numbers = spark.range(0, len(cut), 1, len(cut))
     small = sum(map(len, cut)) <= SENT_BYTES
     scan = IndexLakeScan(reading, cut if small else spark.sparkContext.broadcast(cut))
@@ -106,7 +104,7 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
         rows = numbers.mapInArrow(scan, declared(spark_schema(reading.schema), reading.filled))
         return may_be_null(rows, reading.filled)
     lists = numbers.mapInArrow(scan, spark_schema(list_schema(reading.schema)))
-    return lists.select(functions.explode(LISTS).alias(reading.schema.names[0]))
+    return lists.selectExpr(f"explode(`{LISTS}`)").toDF(*reading.schema.names)
 
 
 class IndexLakeScan:

@@ -59,14 +59,12 @@ def frame(
     spark: SparkSession, storage: Storage, tasks: Sequence[BlockTask], fields: Sequence[Field], *, row_id: bool
 ) -> DataFrame:
     """Return the rows of blocks that Spark can read itself."""
-    from pyspark.sql import functions
-
     columns = [f.arrow(f.column) for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])
     names = [f.name for f in fields] + ([ROW_ID] if row_id else [])
     paths = ["file://" + os.path.join(storage.root, task.path) for task in tasks]
     options = OPTIONS | (FLOAT_OPTIONS if any(_is_float(f.type) for f in fields) else {})
     found = spark.read.schema(spark_schema(columns)).options(**options).parquet(*paths)
-    return found.select(*[functions.col(c.name).alias(n) for c, n in zip(columns, names, strict=True)])
+    return found.toDF(*names)
 
 
 def _is_native(state: TableState, task: BlockTask, fields: Sequence[Field]) -> bool:

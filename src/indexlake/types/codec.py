@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow.buffers import chunks, python_bytes, python_ints
+from indexlake.arrow.values import array_of
 from indexlake.errors import CatalogError, ConstraintError
 
 SqlValue = int | bytes | None
@@ -62,7 +63,7 @@ class Codec(ABC):
     def decode(self, values: Sequence[SqlValue]) -> Any:
         """Return an Arrow array of exactly this type."""
         try:
-            return self.from_storage(pa.array(values, self.storage))
+            return self.from_storage(array_of(values, self.storage))
         except CONVERSION_ERRORS as error:
             raise CatalogError(
                 f"The catalog holds a value that is not a valid {self.type} ({error}). Something other than indexlake "
