@@ -29,6 +29,11 @@ def is_l2(metric: str) -> bool:
     return metric == "l2"
 
 
+def metric_number(library: Any, metric: str) -> int:
+    """Return faiss' number of the metric that it computes for ours."""
+    return int(library.METRIC_L2 if is_l2(metric) else library.METRIC_INNER_PRODUCT)
+
+
 def lengths(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return the length of each row, without overflow."""
     wide = vectors.astype(np.float64)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
-from indexlake.indexes.hnsw.exact import in_full, nearest
+from indexlake.indexes.hnsw.exact import SPARE, in_full, nearest
 from indexlake.indexes.hnsw.findable import Findable
 from indexlake.indexes.hnsw.graph import Graph
 from indexlake.indexes.hnsw.header import wrong
@@ -64,17 +64,18 @@ def _search_part(
     if segment.facts.breadth and not query.exact and not query.is_huge:
         breadth = query.ef or params["ef_search"] or segment.facts.breadth
         rows = _by_graph(segment, query.vector, some, count, k, breadth)
+    if rows is None and some is not None and k + SPARE < count and not query.is_huge:
+        copied = segment.findable().copied(some)
+        if copied is not None:
+            numbers, bound = copied.nearest(query, k + SPARE)
+            rows = some.rows[numbers]
+            found = places.nearest(rows, in_full(metric, vectors, rows, query), mask, k)
+            if found[1][-1] < bound:
+                return found
+            rows = None
     if rows is None:
-        rows = _exact(metric, vectors, some, query, k)
-    far = in_full(metric, vectors, rows, query)
-    return places.nearest(rows, far, mask, k)
-
-
-def _exact(metric: str, vectors: Vectors, some: Findable | None, query: VectorQuery, k: int) -> Rows:
-    """Return candidates for the k nearest, by their distances."""
-    if some is None or some.packed is None:
-        return nearest(metric, vectors, None if some is None else some.rows, query, k)
-    return some.rows[nearest(metric, some.packed, None, query, k)]
+        rows = nearest(metric, vectors, None if some is None else some.rows, query, k)
+    return places.nearest(rows, in_full(metric, vectors, rows, query), mask, k)
 
 
 def _by_graph(segment: Any, query: Vectors, some: Findable | None, count: int, k: int, breadth: int) -> Rows | None:
@@ -82,7 +83,7 @@ def _by_graph(segment: Any, query: Vectors, some: Findable | None, count: int, k
     rows, dimension = segment.vectors().shape
     exact = costs.in_order(rows, dimension)
     if some is not None:
-        cost = costs.chosen if some.packed is None else costs.packed
+        cost = costs.copied if some.may_be_copied else costs.chosen
         exact = min(exact, cost(count, dimension))
     rank = k * rows / count  # the estimated rank of the last of them among all rows
     while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:
