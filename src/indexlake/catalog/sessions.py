@@ -36,6 +36,7 @@ class Session(Protocol):
 
 
 S = TypeVar("S", bound=Session)
+T = TypeVar("T")
 
 
 class Sessions(Generic[S]):
@@ -94,6 +95,14 @@ class Sessions(Generic[S]):
                         self._home.notify_all()
                     return
         self.discard(session)
+
+    def peek(self, ask: Callable[[S], T]) -> T | None:
+        """Return what the session that would be taken next answers, or None if that would be a new one.
+
+        It is not taken, so ``ask`` must be brief: until then no session is taken or given back.
+        """
+        with self._mutex:
+            return ask(self._idle[-1]) if self._idle else None
 
     def discard(self, session: S) -> None:
         """Close a session instead of keeping it, because it is in doubt or not needed."""

@@ -94,8 +94,8 @@ class Graph:
         """Return approximately the k nearest, nearest first.  The query must be contiguous."""
         pointer = self._library.swig_ptr
         far, found = np.empty(k, np.float32), np.empty(k, np.int64)
-        # Bypasses the Python wrapper.
-        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), self._searched(max(ef, k)))
+        asked = self._parameters.get(ef) or self._searched(max(ef, k))
+        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), asked)  # without the Python wrapper
         return found if found[-1] >= 0 else found[found >= 0]
 
     def _searched(self, ef: int) -> Any:

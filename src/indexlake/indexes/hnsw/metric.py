@@ -54,7 +54,7 @@ def distances(metric: str, vectors: npt.NDArray[Any], query: npt.NDArray[np.floa
     found: npt.NDArray[np.float64]
     if is_l2(metric):
         away = vectors - query
-        found = np.einsum("ij,ij->i", away, away)
+        found = np.add.reduce(np.multiply(away, away, out=away), axis=1)
         return found
-    found = np.einsum("ij,j->i", vectors.astype(np.float64), query)
+    found = np.add.reduce(vectors * query, axis=1)
     return np.clip(1.0 - found, 0.0, 2.0) if metric == "cosine" else -found
