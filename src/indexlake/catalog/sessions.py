@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from indexlake.catalog.driver import DatabaseError
 from indexlake.catalog.fork import Gone, forked
@@ -96,13 +96,13 @@ class Sessions(Generic[S]):
                     return
         self.discard(session)
 
-    def peek(self, ask: Callable[[S], T]) -> T | None:
-        """Return what the session that would be taken next answers, or None if that would be a new one.
+    def ask_next(self, question: Callable[..., T], *about: Any) -> T | None:
+        """Return what the session answers that would be taken next, or None if that would be a new one.
 
-        It is not taken, so ``ask`` must be brief: until then no session is taken or given back.
+        It is not taken, so the question must be brief: meanwhile no session is taken or given back.
         """
         with self._mutex:
-            return ask(self._idle[-1]) if self._idle else None
+            return question(self._idle[-1], *about) if self._idle else None
 
     def discard(self, session: S) -> None:
         """Close a session instead of keeping it, because it is in doubt or not needed."""

@@ -133,14 +133,9 @@ class SqliteCatalog(Database):
         """Return a remembered result: each session counts the commits of other sessions."""
         if self.read_only:
             return None
-
-        def ask(session: SqliteSession) -> list[Row] | None:
-            faults.step("sql.query")
-            session.cursor.execute("pragma data_version").fetchall()  # makes it look for new commits
-            return session.remembered(sql, params)
-
+        faults.step("sql.query")
         try:
-            return self.sessions.peek(ask)
+            return self.sessions.ask_next(SqliteSession.as_before, sql, params)
         except (apsw.Error, OSError) as error:
             raise translate(error, self.location, sql) from None
 

@@ -61,7 +61,12 @@ def _search_part(
         some = None
     rows = None
     if facts.breadth and not query.exact and not query.is_huge:
-        rows = _by_graph(segment, query.vector, some, count, k, query.ef or params["ef_search"] or facts.breadth)
+        breadth = query.ef or params["ef_search"] or facts.breadth
+        if some is not None or k > _MEASURED or breadth > facts.breadth:
+            rows = _by_graph(segment, query.vector, some, count, k, breadth)
+        else:  # a graph is only made if this is faster than computing all distances
+            rows = segment.graph().search(query.vector, k, max(breadth, k))
+            rows = rows if len(rows) == k else None
     vectors: Vectors = segment.vectors()
     if rows is None and some is not None and some.may_be_copied and k + SPARE < count and not query.is_huge:
         copied = segment.findable().copied(some)
