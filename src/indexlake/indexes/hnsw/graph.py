@@ -6,7 +6,6 @@ recall depends on the vectors, so it is measured on a sample when the graph is b
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,8 @@ import numpy.typing as npt
 from indexlake.errors import CorruptionError
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.header import wrong
-from indexlake.indexes.hnsw.library import faiss, threads
-from indexlake.indexes.hnsw.metric import LIMIT, Vectors, is_l2
+from indexlake.indexes.hnsw.library import building_threads, faiss
+from indexlake.indexes.hnsw.metric import LIMIT, Vectors, metric_number
 
 _BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
@@ -39,25 +38,24 @@ class Links:
     links: npt.NDArray[np.int32]
 
 
+def is_possible(vectors: Vectors) -> bool:
+    """Return whether no distance overflows float32."""
+    return bool(np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT)
+
+
 def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
     """Return whether searching a graph of this many rows would be faster than computing all distances."""
     return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
 
 
 def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: int | None) -> Links | None:
-    """Build a graph of the vectors.  None if exact search is faster.  A given ``breadth`` is used without measuring.
-
-    Uses one thread on small machines and up to four on large ones.  Other threads of the process are not affected: the
-    number is a setting of the calling thread.
-    """
+    """Build a graph of the vectors.  None if exact search is faster.  A given ``breadth`` is used without measuring."""
     rows, dimension = vectors.shape
-    if not may_pay(rows, dimension, breadth) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
-        return None
     library = faiss()
-    index = library.IndexHNSWFlat(dimension, m, _metric(library, metric))
+    index = library.IndexHNSWFlat(dimension, m, metric_number(library, metric))
     hnsw = index.hnsw
     hnsw.efConstruction = ef_construction
-    with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
+    with building_threads():
         index.add(vectors)  # at once, because faiss then begins with the upper levels
         breadth = _measured(library, index, vectors) if breadth is None else breadth
     if breadth is None or not may_pay(rows, dimension, breadth):
@@ -72,7 +70,7 @@ class Graph:
 
     def __init__(self, path: str, metric: str, vectors: Vectors, stored: Links) -> None:
         library = faiss()
-        storage = library.IndexFlat(vectors.shape[1], _metric(library, metric))
+        storage = library.IndexFlat(vectors.shape[1], metric_number(library, metric))
         storage.codes = _view(library, library.MaybeOwnedVectorUInt8, vectors.reshape(-1).view(np.uint8))
         storage.ntotal = len(vectors)
         index = library.IndexHNSW(storage, stored.m)
@@ -94,8 +92,8 @@ class Graph:
         """Return approximately the k nearest, nearest first.  The query must be contiguous."""
         pointer = self._library.swig_ptr
         far, found = np.empty(k, np.float32), np.empty(k, np.int64)
-        # Bypasses the Python wrapper.
-        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), self._searched(max(ef, k)))
+        asked = self._parameters.get(ef) or self._searched(max(ef, k))
+        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), asked)  # without the Python wrapper
         return found if found[-1] >= 0 else found[found >= 0]
 
     def _searched(self, ef: int) -> Any:
@@ -105,10 +103,6 @@ class Graph:
                 self._parameters = {}
             known = self._parameters[ef] = self._library.SearchParametersHNSW(efSearch=ef)
         return known
-
-
-def _metric(library: Any, metric: str) -> int:
-    return int(library.METRIC_L2 if is_l2(metric) else library.METRIC_INNER_PRODUCT)
 
 
 def _view(library: Any, kind: Any, array: npt.NDArray[Any]) -> Any:
