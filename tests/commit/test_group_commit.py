@@ -101,3 +101,40 @@ def test_readers_see_whole_commits_only_and_never_go_back(any_lake: il.Lake) -> 
 
     in_threads(4, work)
     assert len(t) == 500
+
+
+def test_interrupted_twice_no_row_is_acknowledged_that_is_not_there(any_lake: il.Lake, on_step: Any) -> None:
+    """The second interrupt comes while the first thread finds out what has become of the others' commits."""
+    t = any_lake.create_table("t", {"id": "int64"})
+    left: list[str] = []
+
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(step: str) -> None:
+        if step in ("sql.commit.before", "log.sync"):
+            time.sleep(0.002)
+            if left and threading.current_thread().name == "interrupted":
+                left.pop()
+                raise Interrupt
+
+    on_step(interrupt)
+    accepted: list[int] = []
+
+    def work(n: int) -> None:
+        if n == 0:
+            threading.current_thread().name = "interrupted"
+        for i in range(30):
+            if n == 0:
+                left[:] = ["once", "again"]
+            try:
+                t.insert([{"id": n * 100 + i}])
+                accepted.append(n * 100 + i)
+            except (Interrupt, il.CatalogError):
+                pass
+
+    in_threads(6, work)
+    left.clear()
+    found = sorted(row["id"] for row in t)
+    assert set(accepted) <= set(found)
+    assert len(found) == len(set(found))

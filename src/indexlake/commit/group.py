@@ -48,6 +48,7 @@ class _Ticket(Ticket):
     result: WriteResult | None = None
     error: BaseException | None = None
     committed_at = 0
+    sure = False  # whether the result is known to be committed
     lost: CommitUnknown | None = None  # set when a COMMIT failed and turned out not to have happened
     look = False  # another look is needed before it can be committed
 
@@ -113,6 +114,12 @@ class Committer:
             if ticket.error is not None:
                 raise ticket.error
             if ticket.result is not None:
+                if not ticket.sure:
+                    raise CatalogError(
+                        "The thread that committed a group of writes was interrupted, and again while it found out "
+                        "whether they are committed, so that is not known. Check the data, or repeat the write with "
+                        "the same token= to be sure."
+                    )
                 if ws.turn is not None:
                     ws.turn.committed(ws)
                 return ticket.result
@@ -170,6 +177,8 @@ class Committer:
                 if done:
                     committing = True
                     section.commit()
+                    for ticket in group:
+                        ticket.sure = True
                     self.commits += done
                     self.groups += 1
         except LookNeeded:
@@ -252,6 +261,7 @@ class Committer:
                 None,
             )
             return
+        ticket.sure = happened
         if not happened:
             # This section holds the lock of the old transaction, so that one has ended without committing. Commit
             # again, unless the record that tells us so may have been expired.

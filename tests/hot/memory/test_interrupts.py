@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import random
 import threading
 import time
@@ -86,6 +87,37 @@ def _interrupted_at(lake: il.Lake, tmp_path: Path, step: str, on_step: Any, writ
     lake.close()
     with connect(tmp_path / "lake") as again:
         assert batches(again.table("t"), 50) == {1, 2}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_interrupted_again_while_the_log_takes_a_commit_back(
+    lake: il.Lake, tmp_path: Path, before: bool, on_step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t, real, twice = lake.table("t"), os.ftruncate, ["log.sync", "truncate"]
+
+    def interrupt(name: str) -> None:
+        if twice and name == twice[0]:
+            del twice[0]
+            raise KeyboardInterrupt
+
+    def truncate(file: int, size: int) -> None:
+        if before:
+            interrupt("truncate")
+        real(file, size)
+        interrupt("truncate")
+
+    on_step(interrupt)
+    monkeypatch.setattr(os, "ftruncate", truncate)
+    with pytest.raises(KeyboardInterrupt):
+        t.insert(batch(1))
+    on_step(None)
+    assert not twice
+    for n in (2, 3, 4):
+        t.insert(batch(n))
+    assert batches(t, 50) == {2, 3, 4}
+    lake.close()
+    with connect(tmp_path / "lake") as again:
+        assert batches(again.table("t"), 50) == {2, 3, 4}
 
 
 def test_interrupted_at_any_moment(lake: il.Lake, tmp_path: Path) -> None:

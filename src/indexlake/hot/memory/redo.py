@@ -55,6 +55,7 @@ class RedoLog:
         self._file, self.size = self.create(number, before)
         self._reserved = self.size  # where the zeros end that were written ahead
         self._try_at = 0
+        self._unwanted: tuple[int, int] | None = None  # the end of the log before what is being taken back
         self._syncer = _Syncer(self) if durability == "interval" else None
 
     @property
@@ -80,6 +81,7 @@ class RedoLog:
 
     def append(self, data: bytes, last: int) -> None:
         """Append all records of a group, whose newest commit is ``last``, in one write."""
+        self.tidy()
         self.check()
         end = self.end
         try:
@@ -108,6 +110,7 @@ class RedoLog:
     def take_back(self, end: tuple[int, int]) -> None:
         """Remove what was appended since the log had this end."""
         if self.poisoned is None:
+            self._unwanted = end
             with self._syncing:
                 try:
                     os.ftruncate(self._file, end[0])
@@ -117,6 +120,12 @@ class RedoLog:
                     self.size, self.last = end
                     self._reserved = self.size
                     self.durable = min(self.durable, self.last)
+            self._unwanted = None
+
+    def tidy(self) -> None:
+        """Take back what an interrupted ``take_back`` has left."""
+        if self._unwanted is not None:
+            self.take_back(self._unwanted)
 
     def sync(self) -> None:
         """Make everything appended so far durable."""

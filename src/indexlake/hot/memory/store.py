@@ -287,8 +287,10 @@ class MemoryStore:
             )
         if self.lost is not None:
             raise OwnershipError(self.lost)
-        if self.log is not None and self.log.poisoned is not None:
-            raise StorageError(self.log.poisoned, path=self.log.path)
+        if self.log is not None:
+            self.log.tidy()
+            if self.log.poisoned is not None:
+                raise StorageError(self.log.poisoned, path=self.log.path)
 
     def check_lease(self, r: ReadTransaction | Transaction) -> None:
         """Raise if another process owns the lake."""
