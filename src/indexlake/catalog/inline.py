@@ -37,9 +37,7 @@ Change = Literal["_begin", "_end"]
 _ABOVE_HOT = "_end is null and (_begin > ? or (_begin = ? and _indexlake_row_id > ?))"
 _ABOVE_HISTORY = "_end > ? and (_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
-# In key order, so that each purge goes on where the last one ended.  A test for null would seem so selective to
-# PostgreSQL, before it has analyzed the table, that it would read and sort all of it.
-_LIVE_UP_TO = "coalesce(_end, -1) < 0 and (_begin, _indexlake_row_id) <= (?, ?) order by _begin, _indexlake_row_id"
+_LIVE_UP_TO = "_end is null and (_begin, _indexlake_row_id) <= (?, ?) order by _begin, _indexlake_row_id"
 _DEAD_UP_TO = "_end is not null and (_end, _indexlake_row_id) <= (?, ?) order by _end, _indexlake_row_id"
 _IN_LIMIT = 500
 _FEW_VERSIONS = 8
@@ -129,6 +127,8 @@ class InlineTables:
         )
         if self._catalog.database() == "sqlite" and not self._has_others(tx, table):
             return tx.execute(f"delete from {name}")  # SQLite frees whole pages; readers keep the rows they see
+        if self._catalog.database() == "postgres":  # or it reads and sorts a table that it has not analyzed yet
+            tx.send("set local enable_sort = off")
         return tx.execute(live, hot) + tx.execute(dead, history) + tx.execute(dead, (table.horizon + 1, -1))
 
     def _has_others(self, tx: Transaction, table: TableRecord) -> bool:
