@@ -24,7 +24,7 @@ from indexlake.sql.parse.script import parse
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.query_tables import TEMPORARY
-from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.plan.snapshot import MAIN, Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
@@ -72,6 +72,8 @@ class Definitions:
             return _done("create schema")
         if isinstance(statement, st.DropSchema):
             self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
+            if statement.name.lower() == self._engine.namespace.lower():
+                self._engine.namespace = MAIN
             return _done("drop schema")
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
