@@ -52,7 +52,9 @@ def written_out(fragment: Fragment) -> Fragment:
             names = [t for t in first.tokens if t.kind in ("string", "name", "word")]
             is_query = any(t.kind == "string" and t.value.lstrip().startswith("(") for t in names)
             if not names or first.parameters or is_query:
-                fragment.source.fail("query_table(…) takes names of tables as constants; query('…') takes a query.", token.start)
+                fragment.source.fail(
+                    "query_table(…) takes names of tables as constants; query('…') takes a query.", token.start
+                )
             tables = f" union all {'by name ' if by_name else ''}".join(f"from {_name(t)}" for t in names)
             whole = _name(names[0]) if len(first.tokens) == 1 else f"({tables})"
             edits.append((token.start, last.end, whole))

@@ -154,6 +154,9 @@ def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
             raise ExpressionError(
                 f"The macro refers to something other than its parameters: {str(error).splitlines()[0]}"
             ) from None
+    except NotFoundError as error:
+        if not _is_of_parameter(error):
+            raise
 
 
 def _check_tables(engine: Engine, view: Viewpoint, text: str) -> None:
@@ -162,11 +165,14 @@ def _check_tables(engine: Engine, view: Viewpoint, text: str) -> None:
     query = st.Query(Fragment(source, tokenize(source), {}))
     try:
         plan_query(engine, view, query, Parameters.of_values({}), points=False, scans_only=True)
-    except NotFoundError as error:
-        if str(error.details.get("name")).rpartition(".")[2] != "null":  # what a parameter names
+    except IndexLakeError as error:
+        if isinstance(error, NotFoundError) and not _is_of_parameter(error):
             raise
-    except IndexLakeError:
-        pass
+
+
+def _is_of_parameter(error: NotFoundError) -> bool:
+    """Return whether what is missing is named by a parameter, which is NULL in these checks."""
+    return str(error.details.get("name")).rpartition(".")[2].lower() == "null"
 
 
 def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, parameters: Parameters) -> str:
