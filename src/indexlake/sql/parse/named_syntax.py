@@ -214,13 +214,14 @@ def comment(r: TokenReader) -> st.CommentOn:
     r.expect("comment")
     r.expect("on")
     what = r.here
-    kind = r.name("TABLE, COLUMN, VIEW, SEQUENCE, TYPE or MACRO").lower()
+    kind = r.name("TABLE, COLUMN, VIEW, INDEX, SEQUENCE, TYPE or MACRO").lower()
     kind = "macro" if kind == "function" else kind
     if kind == "macro" and r.take("table"):
         kind = "table macro"
-    if kind not in ("table", "column", "view", "sequence", "type", "macro", "table macro"):
+    if kind not in ("table", "column", "view", "index", "sequence", "type", "macro", "table macro"):
         r.fail(
-            f"COMMENT ON {kind.upper()} is not supported. There are TABLE, COLUMN, VIEW, SEQUENCE, TYPE and MACRO.",
+            f"COMMENT ON {kind.upper()} is not supported. There are TABLE, COLUMN, VIEW, INDEX, SEQUENCE, TYPE "
+            "and MACRO.",
             what,
         )
     first = r.here

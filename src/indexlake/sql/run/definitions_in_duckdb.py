@@ -151,6 +151,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
             if not index.is_primary and index.fits(schema) and constraint_of(index, schema) is None:
                 kind = "unique index" if index.unique else "index"
                 database.execute(f"create {kind} {quoted(index.name)} on {name} ({_listed(index.fields(schema))})")
+                _comment(database, "index", f"{quoted(table.namespace)}.{quoted(index.name)}", index.comment)
         _comment(database, "table", name, table.config.comment)
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)

@@ -21,6 +21,7 @@ from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.index_definitions import comment_on_index
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.search_path import namespace_of
 
@@ -220,6 +221,9 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
     namespace = statement.name.namespace or view.namespace
     full = f"{namespace}.{statement.name.name}"
     kind, changes = statement.kind, {"comment": comment}
+    if kind == "index":
+        comment_on_index(view, statement.name, comment)
+        return
     if kind in ("table", "view", "column"):
         try:
             table = view.lake.table(full)
