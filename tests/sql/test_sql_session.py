@@ -121,6 +121,7 @@ def test_a_setting_holds_for_the_queries_of_this_lake(lake: il.Lake) -> None:
         ("install httpfs", "Extensions cannot be installed"),
         ("load httpfs", "extension"),
         ("set temp_directory = '/tmp'", "cannot be changed"),
+        ("create sequence", "the name of the sequence"),
         ("set nosuch = 1", "'nosuch'"),
     ],
 )

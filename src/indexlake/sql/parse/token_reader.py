@@ -125,9 +125,9 @@ class TokenReader:
             found.append(self.name(what))
         return found
 
-    def table_name(self) -> TableName:
+    def table_name(self, what: str = "a table name") -> TableName:
         token = self.here
-        parts = self.parts("a table name")
+        parts = self.parts(what)
         assert token is not None
         if len(parts) == 3 and parts[0].lower() == DATABASE:
             parts = parts[1:]

@@ -400,7 +400,16 @@ class Definitions:
             except SchemaError as error:
                 problem = str(error).partition("\n")[0]
                 raise SchemaError(f"{problem}. Drop it first: ALTER … DROP DEFAULT.", column=f.name) from None
-        alter_type(table, action.column, field, text, sql_names(self._engine, [field])[0], default)
+        try:
+            alter_type(table, action.column, field, text, sql_names(self._engine, [field])[0], default)
+        except IndexLakeError as error:
+            if action.using is None or "does not support" not in str(error):
+                raise
+            problem = str(error).partition("\n")[0]
+            action.using.source.fail(
+                f"{problem}. Add a column of the new type, fill it with UPDATE, and drop the old one.",
+                action.using.start,
+            )
 
     def _change(self, text: str) -> None:
         (statement,) = parse(text).statements
