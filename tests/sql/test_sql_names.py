@@ -132,9 +132,9 @@ def test_use_holds_for_every_way_to_run_a_text(lake: il.Lake) -> None:
 
 def test_a_call_that_names_its_namespace_finds_nothing_elsewhere(lake: il.Lake) -> None:
     lake.sql("create schema s1; create table here (a int); use s1")
-    with pytest.raises(NotFoundError, match="s1.here"):
+    with pytest.raises(NotFoundError, match=r"s1\.here"):
         lake.sql("delete from here", namespace="s1")
-    with pytest.raises(NotFoundError, match="s1.here"):
+    with pytest.raises(NotFoundError, match=r"s1\.here"):
         lake.sql("from here", namespace="s1")
     assert lake.sql("from here", namespace="main").to_arrow().num_rows == 0
     assert lake.sql("use s1; from here", namespace="main").to_arrow().num_rows == 0
