@@ -301,15 +301,15 @@ class Lake(LakeDefinitions):
         text: str,
         params: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
-        namespace: str = "main",
+        namespace: str | None = None,
         engine: str = "duckdb",
         at: int | datetime | None = None,
         token: str | None = None,
     ) -> SqlResult:
         """Run SQL in DuckDB's dialect: queries at one snapshot, changes and definitions as commits.
 
-        ``namespace`` is where unqualified names are looked up, and ``at`` reads the past.  Separate several statements
-        with semicolons; the result is that of the last one.
+        Unqualified names are looked up in ``namespace``; without it, in the one of the last USE and then in ``main``.
+        ``at`` reads the past.  Separate several statements with semicolons; the result is that of the last one.
 
         Examples
         --------

@@ -375,12 +375,12 @@ class Table(TableDefinition, Result):
 
         In a transaction, it conflicts with commits that changed the table's rows after the transaction began.
         """
+        return self._write("truncate", self._truncate, token)
 
-        def apply(tx: Transaction) -> int:
-            truncate(tx, self._table_id)
-            return 0
-
-        return self._write("truncate", apply, token)
+    def _truncate(self, tx: Transaction) -> int:
+        rows = 0 if tx.is_statement else len(self)  # a commit of its own counts what it removes
+        truncate(tx, self._table_id)
+        return rows
 
     def _reaching(self, rows: Any) -> Any:
         """The rows; files in the lake's own bucket are reached with the lake's own options."""
@@ -398,14 +398,16 @@ class Table(TableDefinition, Result):
             self._tx._check()
             if token is not None:
                 raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
-            return self._in_transaction(self._tx, apply)
+            return self._in_transaction(self._tx, operation, apply)
         return self._lake._autocommit(operation, apply, token)
 
-    def _in_transaction(self, tx: Transaction, apply: Callable[[Transaction], int]) -> WriteResult:
+    def _in_transaction(self, tx: Transaction, operation: str, apply: Callable[[Transaction], int]) -> WriteResult:
         before = _counts(tx.own_writes(self._table_id))
         rows = apply(tx)
         after = _counts(tx.own_writes(self._table_id))
-        done = [max(0, now - then) for now, then in zip(after, before, strict=True)]  # a truncate counts at the commit
+        done = [max(0, now - then) for now, then in zip(after, before, strict=True)]
+        if operation == "truncate":  # the transaction counts it when it commits
+            done = [0, 0, rows]
         return WriteResult(rows, None, *done)
 
     # ------------------------------------------------------------ inspection

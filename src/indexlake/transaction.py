@@ -61,7 +61,7 @@ class Transaction:
         text: str,
         params: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
-        namespace: str = "main",
+        namespace: str | None = None,
         engine: str = "duckdb",
     ) -> SqlResult:
         """``lake.sql`` inside this transaction: it reads its snapshot and its own writes, and commits with it."""

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 import indexlake as il
+from indexlake.errors import NotFoundError
 from tests.sql.answers import answer
 
 SETUP = (
@@ -104,3 +105,36 @@ def test_names_in_changes(tmp_path: Path) -> None:
             plain.execute(change)
             for table in ("n.n", "a.a", "a.b", "b.b"):
                 assert answer(lake.sql, f"select * from {table}") == answer(plain.execute, f"select * from {table}")
+
+
+def test_use_holds_for_every_way_to_run_a_text(lake: il.Lake) -> None:
+    lake.sql("create schema s1; create table here (a int); insert into here values (1)")
+    lake.sql("create table s1.u (a int primary key, b int); insert into s1.u values (5, 1)")
+    before = lake.snapshot_id
+    lake.sql("use s1; insert into u values (6, 2); insert into here values (2)")
+    assert lake.sql("from u").fetchall() == [(5, 1), (6, 2)]
+    assert lake.sql("select b from u where a = 5").fetchall() == [(1,)]
+    assert lake.sql("from here").fetchall() == [(1,), (2,)]
+    assert lake.sql("from u", at=before).fetchall() == lake.at(before).sql("from u").fetchall() == [(5, 1)]
+    assert lake.at(before).sql("from here").fetchall() == [(1,)]
+    with lake.transaction() as tx:
+        tx.sql("insert into u values (7, 3); update here set a = 10 where a = 1")
+        assert tx.sql("select count(*) from u").scalar() == 3
+        assert tx.sql("from here order by a").fetchall() == [(2,), (10,)]
+    for n in (20, 21, 22):  # the same statement again
+        assert lake.sql(f"insert into u values ({n}, {n})").rows == 1
+        assert lake.sql(f"select b from u where a = {n}").scalar() == n
+    lake.sql("create table s1.here (c int)")
+    assert lake.sql("from here").to_arrow().column_names == ["c"]
+    lake.sql("drop table here")
+    assert lake.sql("from here").to_arrow().column_names == ["a"]
+
+
+def test_a_call_that_names_its_namespace_finds_nothing_elsewhere(lake: il.Lake) -> None:
+    lake.sql("create schema s1; create table here (a int); use s1")
+    with pytest.raises(NotFoundError, match=r"s1\.here"):
+        lake.sql("delete from here", namespace="s1")
+    with pytest.raises(NotFoundError, match=r"s1\.here"):
+        lake.sql("from here", namespace="s1")
+    assert lake.sql("from here", namespace="main").to_arrow().num_rows == 0
+    assert lake.sql("use s1; from here", namespace="main").to_arrow().num_rows == 0

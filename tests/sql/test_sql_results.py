@@ -260,3 +260,16 @@ def test_columns_of_one_name_are_no_dict(lake: il.Lake) -> None:
     for read in (result.to_pylist, lambda: list(result)):
         with pytest.raises(il.SchemaError, match="Two columns are named 'a'"):
             read()
+
+
+def test_a_truncate_in_a_transaction_says_how_many_rows_it_removes(lake: il.Lake) -> None:
+    lake.pipeline().dump("t")
+    lake.sql("insert into t values (4, 'hot', 4)")
+    with lake.transaction() as tx:
+        tx.sql("insert into t values (5, 'own', 5)")
+        assert tx.sql("truncate t").rows == 5
+        tx.sql("insert into t values (6, 'after', 6)")
+        result = tx.table("t").truncate()
+        assert (result.rows, result.inserted, result.updated, result.deleted) == (1, 0, 0, 1)
+    assert lake.sql("select count(*) from t").scalar() == 0
+    assert lake.sql("begin; insert into t values (7, 'new', 7); truncate t; commit").results[2].rows == 1

@@ -120,8 +120,8 @@ def test_a_setting_holds_for_the_queries_of_this_lake(lake: il.Lake) -> None:
         ("attach 'x.db' as x", "il.connect"),
         ("install httpfs", "Extensions cannot be installed"),
         ("load httpfs", "extension"),
-        ("use other", "namespace="),
         ("set temp_directory = '/tmp'", "cannot be changed"),
+        ("create sequence", "the name of the sequence"),
         ("set nosuch = 1", "'nosuch'"),
     ],
 )

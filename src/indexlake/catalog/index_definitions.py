@@ -93,6 +93,26 @@ class DropIndex:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class CommentOnIndex:
+    """Describes an index; None removes the comment."""
+
+    table_id: int
+    full_name: str
+    name: str
+    comment: str | None
+
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        existing = live_index(tx, self.table_id, self.name)
+        if existing is None:
+            raise no_index(self.full_name, self.name, [i.name for i in live_indexes(tx, self.table_id)])
+        if existing.comment == self.comment:
+            return False
+        segments.set_comment(tx, existing.index_id, self.comment, snapshot)
+        table_heads.touch_table(tx, self.table_id, snapshot)
+        return True
+
+
 def drop_index(tx: Transaction, hot: HotStore, table_id: int, index: Index, snapshot: int) -> None:
     segments.end_index(tx, index.index_id, snapshot)
     hot.drop_index(tx, table_id, index.index_id)

@@ -28,10 +28,13 @@ def read_indexes(r: ReadTransaction | Transaction, table_id: int) -> list[Index]
         (table_id,),
     )
     found = []
-    for index_id, name, kind, keys, included, text, *rest in rows:
+    for index_id, name, kind, keys, included, text, begin, end, enforced, changed in rows:
         params = json.loads(text)
-        unique = params.pop("unique", False)
-        found.append(Index(index_id, name, kind, _ids(keys), _ids(included), unique, params, *rest))
+        unique, comment = params.pop("unique", False), params.pop("comment", None)
+        key_ids, included_ids = _ids(keys), _ids(included)
+        found.append(
+            Index(index_id, name, kind, key_ids, included_ids, unique, params, begin, end, enforced, changed, comment)
+        )
     return found
 
 
@@ -119,6 +122,18 @@ def enforce_index(tx: Transaction, index_id: int, snapshot: int) -> None:
     tx.execute(
         "update indexlake_index set enforced_snapshot = ?, changed_in = ? where index_id = ?",
         (snapshot, snapshot, index_id),
+    )
+
+
+def set_comment(tx: Transaction, index_id: int, comment: str | None, snapshot: int) -> None:
+    """Keep a comment with the parameters of an index."""
+    ((text,),) = tx.rows("select params from indexlake_index where index_id = ?", (index_id,))
+    params = {name: value for name, value in json.loads(text).items() if name != "comment"}
+    if comment is not None:
+        params["comment"] = comment
+    tx.execute(
+        "update indexlake_index set params = ?, changed_in = ? where index_id = ?",
+        (json.dumps(params), snapshot, index_id),
     )
 
 

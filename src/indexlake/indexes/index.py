@@ -41,6 +41,7 @@ class Index:
     end_snapshot: int | None
     enforced_snapshot: int | None  # the snapshot since which keys must be unique
     changed_in: int
+    comment: str | None = None
 
     @property
     def slow(self) -> bool:

@@ -42,7 +42,7 @@ class LakeView:
         text: str,
         params: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
-        namespace: str = "main",
+        namespace: str | None = None,
         engine: str = "duckdb",
     ) -> SqlResult:
         """``lake.sql`` at this snapshot: queries only."""

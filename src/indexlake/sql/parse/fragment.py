@@ -133,7 +133,7 @@ def composed(parts: Sequence[str | Fragment], source: Source, prefix: Fragment |
     """Return a text made of pieces of ``source``, after a ``with`` if given; errors are located in ``source``."""
     copy = _Splicer()
     parts = parts if prefix is None else [prefix, " ", *parts]
-    last = next(part.start for part in parts if isinstance(part, Fragment))
+    last = next((part.start for part in parts if isinstance(part, Fragment)), 0)
     for part in parts:
         if isinstance(part, str):
             copy.add(part, last, False)

@@ -15,7 +15,7 @@ KINDS = ("sequence", "type", "macro", "function")
 def create_named(r: TokenReader, replace: bool, temporary: bool, if_not_exists: bool) -> st.CreateNamed:
     """Parse what follows ``create … sequence | type | macro [if not exists]``."""
     kind = r.tokens[r.place - (4 if if_not_exists else 1)].value
-    name = r.table_name()
+    name = r.table_name(f"the name of the {kind}")
     if kind == "sequence":
         if temporary:
             r.fail("CREATE TEMP SEQUENCE is not supported: leave TEMP out, and DROP SEQUENCE afterwards.", r.tokens[0])
@@ -204,7 +204,7 @@ def drop_named(r: TokenReader) -> st.DropNamed:
     if kind == "macro" and r.take("table"):
         kind = "table macro"
     if_exists = r.take("if", "exists")
-    name = r.table_name()
+    name = r.table_name(f"the name of the {kind}")
     if not r.take("cascade"):  # no difference: only sequences are depended on, and those in use stay
         r.take("restrict")
     return st.DropNamed(kind, name, if_exists)
@@ -214,13 +214,14 @@ def comment(r: TokenReader) -> st.CommentOn:
     r.expect("comment")
     r.expect("on")
     what = r.here
-    kind = r.name("TABLE, COLUMN, VIEW, SEQUENCE, TYPE or MACRO").lower()
+    kind = r.name("TABLE, COLUMN, VIEW, INDEX, SEQUENCE, TYPE or MACRO").lower()
     kind = "macro" if kind == "function" else kind
     if kind == "macro" and r.take("table"):
         kind = "table macro"
-    if kind not in ("table", "column", "view", "sequence", "type", "macro", "table macro"):
+    if kind not in ("table", "column", "view", "index", "sequence", "type", "macro", "table macro"):
         r.fail(
-            f"COMMENT ON {kind.upper()} is not supported. There are TABLE, COLUMN, VIEW, SEQUENCE, TYPE and MACRO.",
+            f"COMMENT ON {kind.upper()} is not supported. There are TABLE, COLUMN, VIEW, INDEX, SEQUENCE, TYPE "
+            "and MACRO.",
             what,
         )
     first = r.here

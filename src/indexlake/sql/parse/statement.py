@@ -274,7 +274,7 @@ class DropNamed:
 
 @dataclass(frozen=True, eq=False)
 class CommentOn:
-    kind: str  # "table" | "view" | "column" | "sequence" | "type" | "macro" | "table macro"
+    kind: str  # "table" | "view" | "column" | "index" | "sequence" | "type" | "macro" | "table macro"
     name: TableName
     column: str | None
     comment: Fragment | None  # None: remove it

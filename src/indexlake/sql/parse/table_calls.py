@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from indexlake.sql.parse.fragment import Edit, Fragment, edited
 from indexlake.sql.parse.token_reader import TokenReader
-from indexlake.sql.parse.tokens import Token
+from indexlake.sql.parse.tokens import Source, Token, tokenize
 
 _CALLS = ("query", "query_table", "histogram", "histogram_values")
 _COMMON = "__il_table_"
@@ -44,12 +44,17 @@ def written_out(fragment: Fragment) -> Fragment:
             common.append(f"{name} as (from {_text(first)})")
             edits.append((first.start, first.end, name))
         elif token.is_word("query") and len(first.tokens) == 1 and first.tokens[0].kind == "string":
-            edits.append((token.start, last.end, f"({first.tokens[0].value.rstrip('; ')})"))
+            edits.append((token.start, last.end, f"({_query(first.tokens[0].value)})"))
         elif token.is_word("query_table"):
+            if len(arguments) > (2 if first.tokens[0].is_symbol("[") else 1):
+                continue
             by_name = len(arguments) > 1 and arguments[1].tokens[-1].is_word("true")
             names = [t for t in first.tokens if t.kind in ("string", "name", "word")]
-            if not names or first.parameters:
-                fragment.source.fail("query_table(…) takes names of tables as constants.", token.start)
+            is_query = any(t.kind == "string" and t.value.lstrip().startswith("(") for t in names)
+            if not names or first.parameters or is_query:
+                fragment.source.fail(
+                    "query_table(…) takes names of tables as constants; query('…') takes a query.", token.start
+                )
             tables = f" union all {'by name ' if by_name else ''}".join(f"from {_name(t)}" for t in names)
             whole = _name(names[0]) if len(first.tokens) == 1 else f"({tables})"
             edits.append((token.start, last.end, whole))
@@ -67,6 +72,14 @@ def _is_common(fragment: Fragment, name: str) -> bool:
     """Return whether the query itself defines a common table of this name."""
     following = zip(fragment.tokens, fragment.tokens[1:], fragment.tokens[2:], strict=False)
     return any(_name(t) == name and a.is_word("as") and b.is_symbol("(") for t, a, b in following)
+
+
+def _query(text: str) -> str:
+    """Return the query in a text without the semicolons and comments behind it."""
+    tokens = tokenize(Source(text))
+    while tokens and tokens[-1].is_symbol(";"):
+        tokens = tokens[:-1]
+    return text[tokens[0].start : tokens[-1].end] if tokens else ""
 
 
 def _text(written: Fragment) -> str:

@@ -130,12 +130,12 @@ class TokenReader:
             found.append(self.name(what))
         return found
 
-    def table_name(self) -> TableName:
+    def table_name(self, what: str = "a table name") -> TableName:
         token = self.here
         if token is not None and token.kind == "string" and token.text[0] == "'" and not is_file(token.value):
             self.place += 1
             return TableName(None, token.value, token.start)
-        parts = self.parts("a table name")
+        parts = self.parts(what)
         assert token is not None
         if len(parts) == 3 and parts[0].lower() == DATABASE:
             parts = parts[1:]

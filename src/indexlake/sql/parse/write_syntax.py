@@ -132,6 +132,8 @@ def truncate(r: TokenReader) -> st.Truncate:
     tables = [r.table_name()]
     while r.take_symbol(","):
         tables.append(r.table_name())
+    if r.take("as") or not (r.at_end or r.sees("cascade") or r.sees("restrict")):
+        r.name("a name, which nothing refers to")
     if not r.take("cascade"):
         r.take("restrict")
     r.expect_end()

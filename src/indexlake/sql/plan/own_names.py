@@ -52,7 +52,8 @@ class _Call:
 class Meaning:
     """The context in which the names of a statement are looked up."""
 
-    namespace: str
+    path: tuple[str, ...]
+    """The namespaces where unqualified names are looked up, in this order."""
     known: Definitions
     printed: Callable[[str], str | None]
     """Returns DuckDB's name for an expression."""
@@ -61,6 +62,12 @@ class Meaning:
     """Whether its expressions are stored with a table, where sequences are named in full."""
     within: tuple[tuple[str, str], ...] = ()
     """The macros that are being expanded."""
+    sequence_in: Callable[[str], str] = str
+    """Returns the namespace of a sequence."""
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        return ("temp", *(namespace.lower() for namespace in self.path))
 
 
 def asks(text: Fragment, types: Sequence[Fragment]) -> tuple[bool, bool]:
@@ -88,7 +95,9 @@ def _edits(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> list[
     for call in _calls(text):
         if call.start < done:
             continue  # inside the arguments of another call, which is replaced as a whole
-        edit = _sequence_edit(text, call, meaning) or _macro_edit(text, call, meaning)
+        edit = (
+            _sequence_edit(text, call, meaning) or _macro_edit(text, call, meaning) or _schema_edit(text, call, meaning)
+        )
         if edit is not None:
             found.append(edit)
             done = edit[1]
@@ -152,9 +161,9 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
         text.source.fail(f"{call.name.text} needs the name of a sequence: {call.name.text}('s').", call.start)
     name = "".join(t.value for t in inside[::2])
     if name.count('"') % 2:
-        text.source.fail("A quotation mark in the sequence's name is not closed.", inside[0].start)
+        text.source.fail("This name begins with a quotation mark that is not closed.", inside[0].start)
     name = name.replace('"', "")
-    full = (name if "." in name else f"{meaning.namespace}.{name}").replace("'", "''")
+    full = (name if "." in name else f"{meaning.sequence_in(name)}.{name}").replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
     made = f"{function}('{full}')"
     end = text.tokens[call.closing].end
@@ -164,9 +173,9 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
 
 def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
     name = call.name.value.lower()
-    spaces = ("temp", meaning.namespace.lower()) if call.namespace is None else (call.namespace,)
+    own = meaning.spaces
+    spaces = own if call.namespace is None else (call.namespace,)
     tables = meaning.known.table_macros
-    own = "temp", meaning.namespace.lower()
     at_table = any((s, name) in tables for s in (*own, *spaces)) and is_table(text.tokens, call.first)
     known = tables if at_table else meaning.known.macros
     space = next((s for s in spaces if (s, name) in known), None)
@@ -186,6 +195,13 @@ def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
     if at_table:
         new += "" if after is not None and _is_alias(after) else f" as {quoted(call.name.value)}"
     return call.start, end, new
+
+
+def _schema_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
+    """Tell what DuckDB, which knows only its own schema, would say of the current one."""
+    if call.name.value != "current_schema" or call.is_method or len(meaning.path) == 1:
+        return None
+    return call.start, text.tokens[call.closing].end, "'" + meaning.path[0].replace("'", "''") + "'"
 
 
 def _is_one_call(text: str) -> bool:
@@ -354,14 +370,23 @@ def _type_edits(tokens: Sequence[Token], meaning: Meaning) -> Iterator[Edit]:
         if token.kind not in ("word", "name"):
             continue
         after = tokens[n + 1] if n + 1 < len(tokens) else None
-        if after is not None and (after.kind in ("word", "name") or after.is_symbol(".")):
+        is_list = after is not None and after.is_word("array")
+        if after is not None and not is_list and (after.kind in ("word", "name") or after.is_symbol(".")):
             continue  # the name of a field or a namespace
         space = tokens[n - 2] if n >= 2 and tokens[n - 1].is_symbol(".") else None
-        spaces = ("temp", meaning.namespace.lower()) if space is None else (space.value.lower(),)
+        spaces = meaning.spaces if space is None else (space.value.lower(),)
         name, known = token.value.lower(), meaning.known.types
         body = next((known[s, name] for s in spaces if (s, name) in known), None)
-        if body is not None:
-            yield (token if space is None else space).start, token.end, body["text"]
+        if body is None:
+            continue
+        first = n if space is None else n - 2
+        if first and tokens[first - 1].is_word("setof"):
+            first -= 1
+        if is_list and after is not None:  # DuckDB takes ARRAY only behind the name of a type
+            has_length = n + 2 < len(tokens) and tokens[n + 2].is_symbol("[")
+            yield tokens[first].start, after.end, body["text"] + ("" if has_length else "[]")
+        else:
+            yield tokens[first].start, token.end, body["text"]
 
 
 def types_of(statement: st.Statement) -> tuple[Fragment, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 T = TypeVar("T")
+MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ class Viewpoint:
     namespace: str
     snapshot: int | None = None
     transaction: Transaction | None = None
+    used: bool = False  # the namespace comes from USE, so that main is searched after it
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The namespaces where unqualified names are looked up, in this order."""
+        return (self.namespace, MAIN) if self.used and self.namespace.lower() != MAIN else (self.namespace,)
 
 
 def read_together(
@@ -77,10 +84,13 @@ def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableNa
     if snapshot is None and tx is not None:
         snapshot = tx.snapshot_id
     snapshot = readings.seen(r, snapshot)
-    record = definitions.find_table(r, name.namespace or view.namespace, name.name, snapshot)
-    if record is None:
-        if (found := find_named(r, "view", name.namespace or view.namespace, name.name, snapshot)) is not None:
+    for namespace in view.path if name.namespace is None else (name.namespace,):
+        record = definitions.find_table(r, namespace, name.name, snapshot)
+        if record is not None:
+            break
+        if (found := find_named(r, "view", namespace, name.name, snapshot)) is not None:
             return View(found.named_id, found.full_name, found.body["text"], tuple(found.body["columns"]))
+    if record is None:
         raise _not_found(r, name.full(view.namespace), snapshot)
     state = readings.state_in(r, record.table_id)
     last = state.newest

@@ -73,8 +73,8 @@ def _fragment(source: Source, made: Spliced) -> Fragment:
     return Fragment(whole, tokenize(whole), {})
 
 
-def view_text(parsed: ParsedQuery, namespace: str, temporary: Collection[str]) -> str:
-    """Return the text of a view over this query, given the namespace and the temporary views where it is created."""
+def view_text(parsed: ParsedQuery, namespace_of: Callable[[str], str], temporary: Collection[str]) -> str:
+    """Return the text of a view over this query, given where names are found and the temporary views."""
     fragment = parsed.fragment
     if fragment.parameters:
         place = next(t.start for t in fragment.tokens if t.kind == "parameter")
@@ -82,7 +82,7 @@ def view_text(parsed: ParsedQuery, namespace: str, temporary: Collection[str]) -
     for search in parsed.searches:
         fragment.source.fail("A view cannot search; put the search into the query that reads it.", search.call.start)
     edits = [
-        (r.start, r.start, f"{quoted(TEMPORARY if r.table.name.lower() in temporary else namespace)}.")
+        (r.start, r.start, f"{quoted(TEMPORARY if r.table.name.lower() in temporary else namespace_of(r.table.name))}.")
         for r in parsed.references
         if r.table.namespace is None
     ]

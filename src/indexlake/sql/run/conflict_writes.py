@@ -181,7 +181,8 @@ def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Seque
     if not found:
         raise SchemaError(
             f"ON CONFLICT ({', '.join(conflict.columns)}): {table.name!r} has no such primary key or unique index. "
-            f"Its unique keys are {shown}."
+            f"Its unique keys are {shown}.",
+            column=conflict.columns[0],
         )
     return found[:1]
 

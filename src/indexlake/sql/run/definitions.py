@@ -24,7 +24,7 @@ from indexlake.sql.parse.script import parse
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.query_tables import TEMPORARY
-from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.plan.snapshot import MAIN, Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
@@ -72,6 +72,8 @@ class Definitions:
             return _done("create schema")
         if isinstance(statement, st.DropSchema):
             self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
+            if statement.name.lower() == self._engine.namespace.lower():
+                self._engine.namespace = MAIN
             return _done("drop schema")
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
@@ -400,7 +402,16 @@ class Definitions:
             except SchemaError as error:
                 problem = str(error).partition("\n")[0]
                 raise SchemaError(f"{problem}. Drop it first: ALTER … DROP DEFAULT.", column=f.name) from None
-        alter_type(table, action.column, field, text, sql_names(self._engine, [field])[0], default)
+        try:
+            alter_type(table, action.column, field, text, sql_names(self._engine, [field])[0], default)
+        except IndexLakeError as error:
+            if action.using is None or "does not support" not in str(error):
+                raise
+            problem = str(error).partition("\n")[0]
+            action.using.source.fail(
+                f"{problem}. Add a column of the new type, fill it with UPDATE, and drop the old one.",
+                action.using.start,
+            )
 
     def _change(self, text: str) -> None:
         (statement,) = parse(text).statements

@@ -157,8 +157,8 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         _comment(database, "table", name, table.config.comment)
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
-    _define_temporary(database, engine)
     _define_views(database, [n for n in named if n.kind == "view"])
+    _define_temporary(database, engine)
     for macro in (n for n in named if n.kind in ("macro", "table macro")):
         with suppress(duckdb.Error):  # it may name something that does not exist
             database.execute(f"create macro {_full(macro)} {_overloads(macro)}")
@@ -262,6 +262,7 @@ def _define_index(
         database.execute(f"{start} ({_listed(fields)})")
     except duckdb.InvalidTypeException:
         database.execute(f"{start} ({', '.join(f'cast({quoted(f.name)} as varchar)' for f in fields)})")
+    _comment(database, "index", f"{quoted(table.namespace)}.{quoted(name)}", index.comment)
 
 
 def _define_views(database: Any, views: list[Named]) -> None:
@@ -343,12 +344,17 @@ def _listed(fields: Sequence[Field]) -> str:
 
 
 def _define_temporary(database: Any, engine: Engine) -> None:
-    """Define the temporary tables that name nothing of the lake's, which this database lacks."""
+    """Define the temporary tables that name nothing of the lake's, which this database lacks, and temporary views."""
     import duckdb
 
-    if not engine.temporary_tables:
-        return
-    asked = "select sql from duckdb_tables() where not internal and table_name in (select unnest($names))"
-    for text in engine.table(asked, {"names": list(engine.temporary_tables.values())}).column(0).to_pylist():
+    texts = []
+    if engine.temporary_tables:
+        asked = "select sql from duckdb_tables() where not internal and table_name in (select unnest($names))"
+        named = engine.table(asked, {"names": list(engine.temporary_tables.values())}).column(0).to_pylist()
+        texts = [text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1) for text in named]
+    for view in engine.temporary_views.values():
+        columns = f" ({', '.join(map(quoted, view.columns))})" if view.columns else ""
+        texts.append(f"create temp view {quoted(view.name)}{columns} as {view.text}")
+    for text in texts:
         with suppress(duckdb.Error):
-            database.execute(text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+            database.execute(text)

@@ -23,6 +23,7 @@ from indexlake.errors import MissingExtraError, OwnershipError
 from indexlake.snapshots.sequences import Sequences
 from indexlake.sql.parse.statement import Prepare
 from indexlake.sql.parse.tokens import quoted, text_literal
+from indexlake.sql.plan.snapshot import MAIN
 from indexlake.sql.plan.views import View
 from indexlake.sql.run.duckdb_types import check_shown
 from indexlake.sql.run.engine_errors import Unparsed
@@ -81,6 +82,7 @@ class Engine:
         self.prepared: dict[str, Prepare] = {}  # by name, in lower case
         self._local: dict[str, str] = {}  # settings and variables of each cursor
         self._initial: dict[str, str] = {"threads": str(threads), "timezone": "'UTC'"}
+        self.namespace = MAIN  # of calls that name none; set by USE
         self.changed: frozenset[str] = frozenset()  # settings of these two kinds that have been set
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'; set global TimeZone = 'UTC'")
         register(self._database)

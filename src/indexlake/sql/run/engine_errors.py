@@ -81,6 +81,12 @@ def translated(
         message = (
             "SELECT … FOR UPDATE is not supported: in a transaction, t.scan(…, for_update=True) locks what it reads."
         )
+    if message.endswith("cannot contain DEFAULT clause"):
+        found = re.search(r"\bdefault\b", source.text, re.IGNORECASE)
+        return source.error(
+            "DEFAULT can only be the whole value of a column, not a part of an expression.",
+            None if found is None else found.start(),
+        )
     if kind == "Constraint":  # violated by a temporary table
         return ConstraintError(message)
     if (file := _FORBIDDEN.match(message)) is not None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.catalog import definitions, segments
+from indexlake.catalog.index_definitions import CommentOnIndex
 from indexlake.errors import AlreadyExistsError, NotFoundError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
@@ -57,15 +60,27 @@ def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
     if statement.table is None:
         table = _only_table_with(view, statement.name)
         if table is None and not statement.if_exists:
-            raise NotFoundError(
-                f"No table of namespace {view.namespace!r} has an index {statement.name!r}. "
-                "SHOW ALL INDEXES lists those of all namespaces.",
-                name=statement.name,
-            )
+            raise _no_index(view, statement.name)
     else:
         table = _found(view, statement.table.full(view.namespace), missing_ok=statement.if_exists)
     if table is not None:
         table.drop_index(statement.name, missing_ok=statement.if_exists)
+
+
+def comment_on_index(view: Viewpoint, name: TableName, comment: str | None) -> None:
+    within = view if name.namespace is None else replace(view, namespace=name.namespace)
+    table = _only_table_with(within, name.name)
+    if table is None:
+        raise _no_index(within, name.name)
+    view.lake._define(CommentOnIndex(table._table_id, table.name, name.name, comment), "comment")
+
+
+def _no_index(view: Viewpoint, name: str) -> NotFoundError:
+    return NotFoundError(
+        f"No table of namespace {view.namespace!r} has an index {name!r}. SHOW ALL INDEXES lists those of all "
+        "namespaces.",
+        name=name,
+    )
 
 
 def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from indexlake.catalog.named import find_named, list_named
 from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed
-from indexlake.errors import AlreadyExistsError, ExpressionError, NotFoundError, OwnershipError
+from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, OwnershipError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -20,7 +21,9 @@ from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.index_definitions import comment_on_index
 from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.search_path import namespace_of
 
 _KINDS = ("macro", "table macro", "type")
 _Naming = (
@@ -45,12 +48,14 @@ def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: F
     if not named and not sequences:
         return statement, text
     known = _definitions(engine, view) if named else Definitions()
-    if not known and not sequences:
+    if not known and not sequences and len(view.path) == 1:
         return statement, text
     if sequences and view.snapshot is not None:
         raise OwnershipError(f"The lake at snapshot {view.snapshot} is read-only: its sequences give no numbers.")
     stored = isinstance(statement, st.AlterTable) or (isinstance(statement, st.CreateTable) and statement.query is None)
-    meaning = Meaning(view.namespace, known, engine.printed, engine.aggregates if known else frozenset(), stored)
+    aggregates = engine.aggregates if known else frozenset()
+    sequence_in = partial(namespace_of, view, kind="sequence")
+    meaning = Meaning(view.path, known, engine.printed, aggregates, stored, sequence_in=sequence_in)
     made = replaced(text, types, meaning)
     if made is text:
         return statement, text
@@ -119,7 +124,8 @@ def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> 
         known = replace(known, macros={**known.macros, key: statement.body})
     else:
         known = replace(known, table_macros={**known.table_macros, key: statement.body})
-    meaning = Meaning(view.namespace, known, engine.printed, engine.aggregates)
+    sequence_in = partial(namespace_of, view, kind="sequence")
+    meaning = Meaning(view.path, known, engine.printed, engine.aggregates, sequence_in=sequence_in)
     for overload in statement.body["overloads"]:
         for parameter, _, default in overload["parameters"]:
             if default is not None and names_something(default):
@@ -130,7 +136,9 @@ def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> 
         nothing = {parameter.lower(): "null" for parameter, _, _ in overload["parameters"]}
         is_table = statement.kind == "table macro"
         text = put_in(space, name.name, overload, nothing, meaning, (source, name.place), is_table=is_table)
-        if not is_table:
+        if is_table:
+            _check_tables(engine, view, text)
+        else:
             _check_columns(engine, view, text)
 
 
@@ -147,8 +155,25 @@ def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
             raise ExpressionError(
                 f"The macro refers to something other than its parameters: {str(error).splitlines()[0]}"
             ) from None
-    except NotFoundError:
-        pass  # the table may be created later
+    except NotFoundError as error:
+        if not _is_of_parameter(error):
+            raise
+
+
+def _check_tables(engine: Engine, view: Viewpoint, text: str) -> None:
+    """Check that the tables a table macro reads are there; what else is wrong depends on its arguments."""
+    source = Source(f"from {text}")
+    query = st.Query(Fragment(source, tokenize(source), {}))
+    try:
+        plan_query(engine, view, query, Parameters.of_values({}), points=False, scans_only=True)
+    except IndexLakeError as error:
+        if isinstance(error, NotFoundError) and not _is_of_parameter(error):
+            raise
+
+
+def _is_of_parameter(error: NotFoundError) -> bool:
+    """Return whether what is missing is named by a parameter, which is NULL in these checks."""
+    return str(error.details.get("name")).rpartition(".")[2].lower() == "null"
 
 
 def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, parameters: Parameters) -> str:
@@ -200,6 +225,9 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
     namespace = statement.name.namespace or view.namespace
     full = f"{namespace}.{statement.name.name}"
     kind, changes = statement.kind, {"comment": comment}
+    if kind == "index":
+        comment_on_index(view, statement.name, comment)
+        return
     if kind in ("table", "view", "column"):
         try:
             table = view.lake.table(full)

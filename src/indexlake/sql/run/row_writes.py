@@ -38,7 +38,6 @@ from indexlake.sql.run.type_names import casts_to, sql_names
 from indexlake.sql.run.writing import Writing
 from indexlake.writes.by_row_id import NewValues, change_by_row_id
 from indexlake.writes.changed_rows import ChangedRows
-from indexlake.writes.delete import truncate
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -101,9 +100,7 @@ class RowWrites:
         tables = [self._writing.table(name) for name in statement.tables]
 
         def apply(tx: Transaction) -> int:
-            for table in tables:
-                truncate(tx, table._table_id)
-            return 0
+            return sum(table._truncate(tx) for table in tables)
 
         return tables[0]._write("truncate", apply, self._token)
 

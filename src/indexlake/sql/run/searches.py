@@ -137,7 +137,7 @@ class WantedSearch:
     def run(self, view: Viewpoint, found: Reading) -> FoundRows:
         """Run the search.  ``found`` is the table at the query's snapshot."""
         reference, tx = self._reference, view.transaction
-        name = self.table.full(view.namespace)
+        name = found.state.table.full_name
         if tx is not None and reference.at is None:
             table = view.lake._table(name, transaction=tx)
         else:

@@ -17,6 +17,7 @@ from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
 from indexlake.sql.run.planning import parsed_query, plan_query
 from indexlake.sql.run.result import SqlChange
+from indexlake.sql.run.search_path import located
 from indexlake.sql.run.settings import set_setting
 from indexlake.sql.run.temporary_tables import is_temporary
 
@@ -129,7 +130,8 @@ def _bind(engine: Engine, view: Viewpoint, prepared: st.Prepare) -> None:
         if not parsed.searches and not any(r.at is not None for r in parsed.references):
             plan_query(engine, view, statement, unknown, points=False, scans_only=True).bind()
     elif isinstance(statement, st.Insert | st.Update | st.Delete) and not is_temporary(engine, statement.table):
-        view.lake._table(statement.table.full(view.namespace), transaction=view.transaction)
+        name = located(engine, view, statement).table
+        view.lake._table(name.full(view.namespace), transaction=view.transaction)
 
 
 def _setting(engine: Engine, statement: st.Setting, given: Parameters) -> object:

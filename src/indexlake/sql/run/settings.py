@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 
+from indexlake.errors import NotFoundError
 from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.token_reader import DATABASE
 from indexlake.sql.parse.tokens import Source, text_literal
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import MEANINGS, ORDERINGS, Engine
@@ -37,6 +39,7 @@ SETTINGS = ORDERINGS | MEANINGS | {
 """Besides those that change what a query means: how fast it is answered, the order of its rows without ORDER BY, what
 is reported about it, which spellings are accepted, and how DuckDB keeps a database of its own."""
 
+NAMESPACE = ("schema", "search_path")
 _TESTS = re.compile("debug_.*|verify_.*")
 _OTHER_NAMES = {
     "max_memory": "memory_limit", "worker_threads": "threads", "wal_autocheckpoint": "checkpoint_threshold",
@@ -47,24 +50,22 @@ _LEAST_MEMORY = 16_000_000
 _MEMORY = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([bkmgt])\w*\s*", re.IGNORECASE)
 _UNITS = {"b": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
-_FIXED = {
-    "search_path": "Name the namespace of the call instead: lake.sql(…, namespace='…').",
-    "schema": "Name the namespace of the call instead: lake.sql(…, namespace='…').",
-}
-
 
 def set_setting(
     engine: Engine, view: Viewpoint, name: str, value: object, statement: st.Setting, source: Source
 ) -> None:
     """Change or, if ``value`` is None, reset a setting."""
     name = _OTHER_NAMES.get(name, name)
+    if name in NAMESPACE:
+        engine.namespace = _namespace(view, value, statement, source)
+        return
     is_test = _TESTS.fullmatch(name) is not None
     if name not in SETTINGS and not is_test:
-        if _is_so(engine, view, name, value):
+        if _is_so(engine, name, value):
             return
-        why = _FIXED.get(name, "It may change the results of queries, or this engine does not have it.")
         source.fail(
-            f"The setting {name!r} cannot be changed. {why} Settings such as threads and memory_limit can.",
+            f"The setting {name!r} cannot be changed. It may change the results of queries, or this engine does not "
+            "have it. Settings such as threads and memory_limit can.",
             statement.place,
         )
     if statement.value is None:
@@ -78,12 +79,22 @@ def set_setting(
         engine.set(name, written, applied=not is_test)
 
 
-def _is_so(engine: Engine, view: Viewpoint, name: str, value: object) -> bool:
-    """Return whether a setting already has the value it is to be set to; the namespace is that of the call."""
-    if name in ("schema", "search_path"):
-        namespace = view.namespace.lower()
-        same = {namespace, f"memory.{namespace}"} | ({"memory"} if namespace == "main" else set())
-        return value is not None and str(value).lower() in same
+def _namespace(view: Viewpoint, value: object, statement: st.Setting, source: Source) -> str:
+    """Return the namespace that USE names: the first of a search path, which always ends in ``main``."""
+    first, *others = ["main"] if value is None else [part.strip().strip('"') for part in str(value).split(",")]
+    wanted = "main" if first.lower() == DATABASE else first.removeprefix(f"{DATABASE}.")
+    if any(other.lower() not in ("main", f"{DATABASE}.main") for other in others):
+        source.fail("A search path is a single namespace; main is always searched after it.", statement.place)
+    for namespace in [*view.lake.namespaces(), "main"]:
+        if namespace.lower() == wanted.lower():
+            return namespace
+    raise NotFoundError(
+        str(source.error(f"There is no schema {wanted!r}: CREATE SCHEMA makes it.", statement.place)), name=wanted
+    )
+
+
+def _is_so(engine: Engine, name: str, value: object) -> bool:
+    """Return whether a setting already has the value it is to be set to."""
     known = engine.table("select value from duckdb_settings() where name ilike $name", {"name": name}).column(0)
     if value is None:
         return bool(len(known))

@@ -46,7 +46,9 @@ from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
 from indexlake.sql.run.row_writes import RowWrites
+from indexlake.sql.run.search_path import located
 from indexlake.sql.run.session_statements import around, filled, meant
+from indexlake.sql.run.settings import NAMESPACE
 from indexlake.sql.run.short_cuts import ShortCuts
 from indexlake.sql.run.staged_files import with_files_as_tables
 from indexlake.sql.run.type_names import sql_names
@@ -64,7 +66,7 @@ def run(
     text: str,
     params: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
-    namespace: str = "main",
+    namespace: str | None = None,
     engine: str = "duckdb",
     at: int | datetime | None = None,
     token: str | None = None,
@@ -73,15 +75,15 @@ def run(
     """See ``lake.sql``."""
     if at is None and token is None and transaction is None and engine == "duckdb" and type(text) is str:
         own = lake._sql_engine
-        if own is not None and not own.closed and type(namespace) is str:
-            short = own.short_cuts.answer(lake, own, text, params, namespace)
+        if own is not None and not own.closed and (namespace is None or type(namespace) is str):
+            short = own.short_cuts.answer(lake, own, text, params, namespace or own.namespace)
             if short is not None:
                 answer: SqlResult = short
                 return answer
     lake._check()
     if engine not in ENGINES:
         raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
-    if not isinstance(namespace, str) or not namespace or "." in namespace:
+    if namespace is not None and (not isinstance(namespace, str) or not namespace or "." in namespace):
         raise SchemaError(f"namespace is the name of a namespace, not {namespace!r}.")
     if transaction is not None:
         transaction._check()
@@ -96,7 +98,9 @@ def run(
     if on_spark and transaction is not None:
         raise OwnershipError("Spark does not see what a transaction has written. Leave engine='spark' out.")
     own = engine_of(lake)
-    return _Session(lake, own, script, parameters, namespace, snapshot, transaction, token, on_spark).run()
+    space = own.namespace if namespace is None else namespace
+    used = namespace is None
+    return _Session(lake, own, script, parameters, space, snapshot, transaction, token, on_spark, used).run()
 
 
 def engine_of(lake: Lake) -> Engine:
@@ -121,6 +125,7 @@ class _Session:
     outer: Transaction | None
     token: str | None
     on_spark: bool
+    used: bool = False  # the namespace is that of USE
     inner: Transaction | None = None  # within begin … commit
 
     @property
@@ -129,7 +134,7 @@ class _Session:
 
     @property
     def view(self) -> Viewpoint:
-        return Viewpoint(self.lake, self.namespace, self.snapshot, self.transaction)
+        return Viewpoint(self.lake, self.namespace, self.snapshot, self.transaction, self.used)
 
     # ------------------------------------------------------------ the text as a whole
 
@@ -258,9 +263,12 @@ class _Session:
         if isinstance(statement, st.Execute):
             return self._execute(statement)
         if isinstance(statement, st.Around):
-            return around(self.engine, self.view, statement, self.parameters, self.script.source)
+            done = around(self.engine, self.view, statement, self.parameters, self.script.source)
+            if isinstance(statement, st.Setting) and statement.name in NAMESPACE:
+                self.namespace, self.used = self.engine.namespace, True
+            return done
         statement, text = with_own_names(self.engine, self.view, statement, text)
-        return self._run_one(statement, text)
+        return self._run_one(located(self.engine, self.view, statement), text)
 
     def _run_one(self, statement: st.Meant, text: Fragment) -> SqlResult:
         target = temporary_tables.target_of(statement) if self.engine.temporary_tables else None
@@ -399,9 +407,10 @@ class _Session:
             tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
         tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
         tables += [(self.namespace, view.name) for view in self.engine.temporary_views.values()]
-        tables.sort()
-        wanted = (statement.namespace or self.namespace).lower()
-        return table_result(_texts(name=[name for space, name in tables if space.lower() == wanted]), at)
+        wanted = self.view.path if statement.namespace is None else (statement.namespace,)
+        folded = [namespace.lower() for namespace in wanted]
+        shown = sorted(name for space, name in tables if space.lower() in folded)
+        return table_result(_texts(name=shown), at)
 
 
 def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:

@@ -7,6 +7,7 @@ the open lake and exists nowhere else.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from indexlake.catalog.named_definitions import CreateNamed, DropNamed, RenameNamed
@@ -18,13 +19,14 @@ from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.plan.views import View, view_text
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.planning import parsed_query, plan_query
+from indexlake.sql.run.search_path import namespace_of
 
 _temporary = count(1)
 
 
 def create_view(engine: Engine, view: Viewpoint, statement: st.CreateView, parameters: Parameters) -> None:
     parsed = parsed_query(engine, statement.query)
-    text = view_text(parsed, view.namespace, engine.temporary_views)
+    text = view_text(parsed, partial(namespace_of, view), engine.temporary_views)
     planned = plan_query(engine, view, statement.query, parameters, points=False, scans_only=True)
     columns = planned.describe().column("column_name")
     if len(statement.names) > len(columns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from indexlake.sql.parse import statement as st
@@ -30,7 +30,7 @@ class Writing:
 
     def inside(self, tx: Transaction) -> Viewpoint:
         """Return the same view from within the statement's transaction."""
-        return Viewpoint(self.view.lake, self.view.namespace, None, tx)
+        return replace(self.view, snapshot=None, transaction=tx)
 
     def named(self, statement: st.Update | st.Delete | st.Merge | st.Insert, new: str = "") -> dict[str, str]:
         """Return the qualifiers that a statement may use for the columns of its table."""
