@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,6 +46,14 @@ if TYPE_CHECKING:
     from indexlake.writes.merge.merge import Merge
 
 Params = Mapping[str, Any] | Sequence[Any] | None
+
+
+@cache
+def _search() -> type[Search]:
+    """Return the class of searches, which is only imported with the first one."""
+    from indexlake.scan.search import Search
+
+    return Search
 
 
 class Table(TableDefinition, Result):
@@ -225,9 +234,7 @@ class Table(TableDefinition, Result):
         >>> [row["id"] for row in t.search("city", "lima", k=2, where="total > 20")]
         [3, 4]
         """
-        from indexlake.scan.search import Search
-
-        return Search(self, by, query, k, where, params, columns, snippet, fuse, options)
+        return _search()(self, by, query, k, where, params, columns, snippet, fuse, options)
 
     def to_spark(
         self,

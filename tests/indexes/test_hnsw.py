@@ -14,7 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from indexlake.indexes.hnsw.copied import Copied
 from indexlake.indexes.hnsw.kind import Hnsw
+from indexlake.indexes.hnsw.metric import unit
+from indexlake.indexes.hnsw.query import vector_query
 from indexlake.indexes.hnsw.segment import VectorSegment
 from indexlake.indexes.index import Index
 from indexlake.indexes.kind import Content, Hits, Part
@@ -169,10 +172,48 @@ def test_masks_that_come_again_find_the_same_rows(storage: Storage, metric: str)
         for mask in masks[3:]:
             assert len(built.search(query, [Part(segment, mask)], 10).slots) == 10
     places, found = segment.places(), segment.findable()
-    copied = [found.by(mask, places).packed is not None for mask in masks]
+    copied = [found.by(mask, places).copied is not None for mask in masks]
     assert copied[0]
     assert not copied[4]
     assert found.by(masks[0].copy(), places).asked == 0  # what may change is not kept
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["usual", "far from the origin", "whole numbers", "beyond half precision", "tiny"])
+def test_copies_in_half_precision_change_no_answer(storage: Storage, metric: str, kind: str) -> None:
+    """Where they cannot tell which rows are the nearest, the vectors themselves are asked."""
+    rng = np.random.default_rng(11)
+    built = Built(storage, 24, metric=metric)
+    made: dict[str, Any] = {
+        "usual": lambda n: smooth(rng, n, 24),
+        "far from the origin": lambda n: 3000 + smooth(rng, n, 24),
+        "whole numbers": lambda n: rng.integers(-2, 3, (n, 24)).astype(np.float32) + np.float32(0.0),
+        "beyond half precision": lambda n: 1e5 * smooth(rng, n, 24),
+        "tiny": lambda n: 1e-7 * smooth(rng, n, 24),
+    }
+    vectors, queries = made[kind](6000).astype(np.float32), made[kind](40).astype(np.float32)
+    vectors[::500] += np.float32(0.5)  # none is zero
+    segment = built.segment(vectors)
+    mask = rng.random(len(vectors)) < 0.3
+    mask.flags.writeable = False
+    for query in queries:
+        check(built.search(query, [Part(segment, mask)], 10), metric, [(vectors, mask)], query, 10)
+    some = segment.findable().by(mask, segment.places())
+    assert (some.copied is None) == (kind == "beyond half precision" and metric != "cosine")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_copies_say_within_which_distance_they_have_found_all(metric: str) -> None:
+    rng = np.random.default_rng(12)
+    for scale, dimension in ((1.0, 5), (1e-3, 100), (300.0, 64)):
+        vectors = (scale * (3 + smooth(rng, 3000, dimension))).astype(np.float32)
+        query = scale * (3 + smooth(rng, 1, dimension)[0])
+        if metric == "cosine":
+            vectors, query = unit(vectors), unit(query[np.newaxis])[0]
+        numbers, bound = Copied(metric, vectors).nearest(vector_query("v", dimension, metric, query, {}), 30)
+        inside = np.flatnonzero(far(metric, vectors, query) < bound)
+        assert len(inside) >= 10
+        assert set(inside.tolist()) <= set(numbers.tolist())
 
 
 def test_rows_without_a_usable_vector_have_a_slot_and_are_never_found(storage: Storage) -> None:

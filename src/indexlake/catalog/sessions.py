@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from indexlake.catalog.driver import DatabaseError
 from indexlake.catalog.fork import Gone, forked
@@ -36,6 +36,7 @@ class Session(Protocol):
 
 
 S = TypeVar("S", bound=Session)
+T = TypeVar("T")
 
 
 class Sessions(Generic[S]):
@@ -94,6 +95,14 @@ class Sessions(Generic[S]):
                         self._home.notify_all()
                     return
         self.discard(session)
+
+    def ask_next(self, question: Callable[..., T], *about: Any) -> T | None:
+        """Return what the session answers that would be taken next, or None if that would be a new one.
+
+        It is not taken, so the question must be brief: meanwhile no session is taken or given back.
+        """
+        with self._mutex:
+            return question(self._idle[-1], *about) if self._idle else None
 
     def discard(self, session: S) -> None:
         """Close a session instead of keeping it, because it is in doubt or not needed."""

@@ -133,15 +133,11 @@ class SqliteCatalog(Database):
         """Return a remembered result: each session counts the commits of other sessions."""
         if self.read_only:
             return None
-        session = self.take()
+        faults.step("sql.query")
         try:
-            faults.step("sql.query")
-            session.cursor.execute("pragma data_version").fetchall()  # makes it look for new commits
-            return session.remembered(sql, params)
+            return self.sessions.ask_next(SqliteSession.as_before, sql, params)
         except (apsw.Error, OSError) as error:
             raise translate(error, self.location, sql) from None
-        finally:
-            self.sessions.give_back(session)
 
     def transaction(self) -> SqliteTransaction:
         return SqliteTransaction(self)

@@ -129,6 +129,11 @@ class SqliteSession:
         known = self._known
         return known[1] if known is not None and known[0] == (sql, params, *self._state()) else None
 
+    def as_before(self, sql: str, params: Any) -> list[tuple[Any, ...]] | None:
+        """Return a query's remembered result if nobody has committed since."""
+        self.cursor.execute("pragma data_version").fetchall()  # makes it look for new commits
+        return self.remembered(sql, params)
+
     def _state(self) -> tuple[int, int]:
         return self.connection.data_version(), self.connection.total_changes()
 

@@ -65,6 +65,10 @@ def read_rows(found: Ranked, fields: Sequence[Field], exact: Sequence[Field]) ->
     """Return the columns of the found rows; ``exact``: the fields that Python values reproduce, except for NaN."""
     if not fields or not len(found.slots):
         return [pa.array([], f.type) for f in fields]
+    if len(found.sources) == 1:
+        numbers = _numbers(found.sources[0], fields, len(found.slots))
+        if numbers is not None:
+            return [pa.array(column[found.slots], f.type) for column, f in zip(numbers, fields)]  # noqa: B905 (slow)
     few = _few_rows(found, fields, exact) if len(found.slots) <= _FEW else None
     return _many_rows(found, fields) if few is None else few
 

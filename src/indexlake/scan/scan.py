@@ -327,9 +327,10 @@ def checked_columns(columns: Any) -> list[str] | None:
     """Return column names as a list; a single name may be given as a string."""
     if columns is None or isinstance(columns, str):
         return None if columns is None else [columns]
-    given: list[Any] = list(columns) if isinstance(columns, Iterable) else [None]
-    if not all(isinstance(name, str) for name in given):
-        raise SchemaError(f'columns is a list of names such as ["id", "total"]; got {columns!r}.')
+    given: list[Any] = list(columns) if isinstance(columns, list | tuple | Iterable) else [None]
+    for name in given:
+        if not isinstance(name, str):
+            raise SchemaError(f'columns is a list of names such as ["id", "total"]; got {columns!r}.')
     return given
 
 

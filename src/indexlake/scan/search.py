@@ -20,7 +20,7 @@ from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.ranked import Ranked, joined, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
-from indexlake.scan.search_parts import Before, Looked, Parts
+from indexlake.scan.search_parts import Looked, Parts
 from indexlake.scan.search_shape import SCORE, Shape, shape_of
 from indexlake.scan.search_sources import BlocksSource, RowsSource
 
@@ -112,10 +112,7 @@ class Search(Result):
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         with self._table._reading(self._snapshot) as reading:
-            return self._shape(reading).shown
-
-    def _shape(self, reading: Reading) -> Shape:
-        return shape_of(self._table._lake._remembered.shapes, reading, self._table._name, self._form)
+            return shape_of(reading, self._table._name, self._form).shown
 
     # ------------------------------------------------------------ running
 
@@ -133,17 +130,17 @@ class Search(Result):
         lake._check()
         known = self._as_before()
         if known is not None:
-            (reading, shape), searched = known
+            reading, shape, searched = known
             queries, parts = self._asked(reading, shape, searched)
         else:
             with table._reading(self._snapshot) as reading:
-                shape = self._shape(reading)
+                shape = shape_of(reading, table._name, self._form)
                 queries, parts = self._asked(reading, shape)
-        self._snapshot = parts.reading.snapshot
-        with lake._pins.pin(self._snapshot):
+        self._snapshot = reading.snapshot
+        with lake._pins.pin(reading.snapshot):
             looked = parts.looked()
-            if known is None and parts.shared and table._tx is None:
-                lake._remembered.before.put(self._form, Before(reading, shape))
+            if known is None and parts.shared:
+                lake._remembered.at(reading).remember(self._form, shape)
             found = self._best(shape, queries, looked)
             if explained is not None:
                 explained.append(self._explain(parts, looked))
@@ -156,17 +153,16 @@ class Search(Result):
             arrays.append(self._snippets(shape, queries, columns[-1]))
         return pa.Table.from_arrays(arrays, schema=shape.shown)
 
-    def _as_before(self) -> tuple[Before, list[Looked]] | None:
-        """Return the last reading for a search of this form, and its parts, if nothing has been committed since."""
+    def _as_before(self) -> tuple[Reading, Shape, Sequence[Looked]] | None:
+        """Return what the last search of this form began with, if nothing has been committed since."""
         table = self._table
         if table._tx is not None or table._snapshot is not None or self._snapshot is not None:
             return None
-        remembered = table._lake._remembered
-        known = remembered.before.get(self._form)
-        if known is None or not table._lake._readings.unchanged(known.reading):
+        latest = table._lake._remembered.latest.get(table._table_id)
+        ready = None if latest is None else latest.ready.get(self._form)
+        if latest is None or ready is None or not table._lake._readings.unchanged(latest.reading):
             return None
-        searched = remembered.searched(known.reading.state, known.shape.indexes)
-        return None if searched is None else (known, searched)
+        return latest.reading, *ready
 
     def _asked(
         self, reading: Reading, shape: Shape, searched: Sequence[Looked] | None = None

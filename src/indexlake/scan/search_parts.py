@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from indexlake.indexes.index import Index
     from indexlake.indexes.kind import Part
     from indexlake.lake import Lake
-    from indexlake.scan import search_shape
-    from indexlake.scan.search_shape import Shape
+    from indexlake.scan.search_shape import Form, Shape
     from indexlake.schema import TableSchema
     from indexlake.snapshots.reading import Reading
-    from indexlake.snapshots.state import TableState
 
 _REMEMBERED = 256
 _MASK_BYTES = 64 << 20
@@ -45,29 +43,25 @@ _MASK_BYTES = 64 << 20
 
 class Remembered:
     """What the searches of one lake keep for later ones: hot rows, masks of deleted rows, matches of predicates,
-    numeric columns, the last sources of each index, and the shapes and last readings of searches."""
+    numeric columns, and what follows from the latest state of each table."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
         self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
         self.matches: Recent[tuple[object, npt.NDArray[np.int64]]] = Recent(16 * _REMEMBERED, MOST_BYTES)
         self.numbers = Numbers()
-        self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
         self.filtered: Recent[tuple[object, Looked]] = Recent(_REMEMBERED, _MASK_BYTES)
-        self.shapes: Recent[search_shape.Remembered] = Recent(_REMEMBERED)
-        self.before: Recent[Before] = Recent(_REMEMBERED)
+        self.latest: dict[int, Latest] = {}  # by table
 
     def mirror(self, table_id: int) -> HotMirror:
         return self._mirrors.setdefault(table_id, HotMirror())
 
-    def searched(self, state: TableState, indexes: Sequence[Coverage]) -> list[Looked] | None:
-        """Return what the latest searches by these indexes looked through if the state is still the same."""
-        found = []
-        for coverage in indexes:
-            known = self.looked.get(coverage.index.index_id)
-            if known is None or known[0] is not state:
-                return None
-            found.append(known[1])
+    def at(self, reading: Reading) -> Latest:
+        """Return what is known of the table in the state of a reading of the newest snapshot."""
+        table_id = reading.state.table.table_id
+        found = self.latest.get(table_id)
+        if found is None or found.reading.state is not reading.state:
+            found = self.latest[table_id] = Latest(reading)
         return found
 
 
@@ -78,11 +72,26 @@ class Looked(NamedTuple):
     parts: Sequence[Part]
 
 
-class Before(NamedTuple):
-    """The last reading for a form of search, whatever ``where`` was."""
+class Latest:
+    """What searches have found out about a table in one state."""
 
-    reading: Reading
-    shape: Shape
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.looked: dict[int, Looked] = {}  # by index
+        self.ready: dict[Form, tuple[Shape, Sequence[Looked]]] = {}  # what a search looks through, without ``where``
+
+    def looked_by(self, indexes: Sequence[Coverage]) -> list[Looked] | None:
+        """Return what searches by these indexes have looked through, if there have been some by each of them."""
+        ids = [coverage.index.index_id for coverage in indexes]
+        return [self.looked[i] for i in ids] if all(i in self.looked for i in ids) else None
+
+    def remember(self, form: Form, shape: Shape) -> None:
+        """Let later searches of this form begin with what this one has found out, if that can be shared."""
+        searched = self.looked_by(shape.indexes)
+        if searched is not None:
+            if len(self.ready) >= _REMEMBERED:
+                self.ready = {}
+            self.ready[form] = shape, searched
 
 
 class Parts:
@@ -101,7 +110,7 @@ class Parts:
         self.shared = reading.newest and reading.writes is None  # whether other searches may reuse the parts
         self._remembered = lake._remembered
         if searched is None and self.shared:
-            searched = self._remembered.searched(reading.state, shape.indexes)
+            searched = self._remembered.at(reading).looked_by(shape.indexes)
         self._searched = searched
         if searched is not None and predicate is None:
             return
@@ -147,7 +156,7 @@ class Parts:
         looked = Looked(sources, [source.part(coverage.index) for source in sources])
         self.shared &= not self.scanned and sum(chunk.rows.nbytes for chunk in self._hot) <= MOST_BYTES
         if self.shared:
-            self._remembered.looked.put(coverage.index.index_id, (self.reading.state, looked))
+            self._remembered.at(self.reading).looked[coverage.index.index_id] = looked
         return looked
 
     def _filtered(self, index_id: int, looked: Looked, where: Where) -> Looked:

@@ -1,6 +1,6 @@
 """What searches of the same form share, whatever they look for: their indexes, the columns to read and those to show.
 
-It depends only on the table's state and the snapshot, so it is remembered together with these.
+It depends only on the table's state and the snapshot.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from indexlake.schema import ROW_ID, Field
 from indexlake.types.python_rows import is_exact
 
 if TYPE_CHECKING:
-    from indexlake.blocks.open_files import Recent
     from indexlake.indexes.coverage import Coverage
     from indexlake.indexes.kind import IndexKind
     from indexlake.schema import TableSchema
     from indexlake.snapshots.reading import Reading
-    from indexlake.snapshots.state import TableState
 
 SCORE, SNIPPET = "_score", "_snippet"
 
@@ -43,14 +41,9 @@ class Shape(NamedTuple):
 Form = tuple[int, tuple[str, ...], tuple[str, ...] | None, bool]
 """The table, the names of the indexes or columns, the requested columns, and whether snippets are shown."""
 
-Remembered = tuple["TableState", int, Shape]
 
-
-def shape_of(known: Recent[Remembered], reading: Reading, table: str, form: Form) -> Shape:
+def shape_of(reading: Reading, table: str, form: Form) -> Shape:
     """Return the shape of a search of the table with this name."""
-    found = known.get(form)
-    if found is not None and found[0] is reading.state and found[1] == reading.snapshot:
-        return found[2]
     schema = reading.schema
     _, names, columns, snippet = form
     indexes = [index_for(reading, name, table) for name in names]
@@ -69,9 +62,7 @@ def shape_of(known: Recent[Remembered], reading: Reading, table: str, form: Form
     read = [*fields, _text_field(indexes, schema)] if snippet else fields
     keys = [c.index.fields(schema) for c in indexes]
     exact = [f for f in read if is_exact(f.type)]
-    shape = Shape(indexes, kinds, keys, read, len(fields), row_id, pa.schema(shown), exact)
-    known.put(form, (reading.state, reading.snapshot, shape))
-    return shape
+    return Shape(indexes, kinds, keys, read, len(fields), row_id, pa.schema(shown), exact)
 
 
 def _fields(schema: TableSchema, columns: Sequence[str] | None, added: Sequence[str]) -> list[Field]:

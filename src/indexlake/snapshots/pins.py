@@ -32,17 +32,19 @@ class Pin:
 
 
 class Pins:
-    """The pins of one open lake. ``on_pin`` is called with each new one."""
+    """The pins of one open lake. ``on_first`` is called before the first one."""
 
-    def __init__(self, on_pin: Callable[[], None]) -> None:
+    def __init__(self, on_first: Callable[[], None]) -> None:
         self.held: weakref.WeakSet[Pin] = weakref.WeakSet()
-        self._on_pin = on_pin
+        self._on_first: Callable[[], None] | None = on_first
 
     def pin(self, snapshot: int) -> Pin:
         """Hold a snapshot until the pin is released."""
         pin = Pin(self, snapshot)
         self.held.add(pin)
-        self._on_pin()
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
         return pin
 
     def held_before(self, moment: float) -> list[int]:

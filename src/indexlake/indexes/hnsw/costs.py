@@ -12,8 +12,8 @@ def in_order(rows: int, dimension: int) -> float:
     return rows * (2 + dimension / 6)
 
 
-def packed(rows: int, dimension: int) -> float:
-    """Return the cost of the distances to a few contiguous rows, which stay in the processor's cache."""
+def copied(rows: int, dimension: int) -> float:
+    """Return the cost of the distances to copies in half precision."""
     return in_order(rows, dimension) / 2
 
 

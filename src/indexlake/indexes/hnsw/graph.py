@@ -17,7 +17,7 @@ from indexlake.errors import CorruptionError
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.header import wrong
 from indexlake.indexes.hnsw.library import faiss, threads
-from indexlake.indexes.hnsw.metric import LIMIT, Vectors, is_l2
+from indexlake.indexes.hnsw.metric import LIMIT, Vectors, metric_number
 
 _BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
@@ -54,7 +54,7 @@ def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: 
     if not may_pay(rows, dimension, breadth) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
         return None
     library = faiss()
-    index = library.IndexHNSWFlat(dimension, m, _metric(library, metric))
+    index = library.IndexHNSWFlat(dimension, m, metric_number(library, metric))
     hnsw = index.hnsw
     hnsw.efConstruction = ef_construction
     with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
@@ -72,7 +72,7 @@ class Graph:
 
     def __init__(self, path: str, metric: str, vectors: Vectors, stored: Links) -> None:
         library = faiss()
-        storage = library.IndexFlat(vectors.shape[1], _metric(library, metric))
+        storage = library.IndexFlat(vectors.shape[1], metric_number(library, metric))
         storage.codes = _view(library, library.MaybeOwnedVectorUInt8, vectors.reshape(-1).view(np.uint8))
         storage.ntotal = len(vectors)
         index = library.IndexHNSW(storage, stored.m)
@@ -94,8 +94,8 @@ class Graph:
         """Return approximately the k nearest, nearest first.  The query must be contiguous."""
         pointer = self._library.swig_ptr
         far, found = np.empty(k, np.float32), np.empty(k, np.int64)
-        # Bypasses the Python wrapper.
-        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), self._searched(max(ef, k)))
+        asked = self._parameters.get(ef) or self._searched(max(ef, k))
+        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), asked)  # without the Python wrapper
         return found if found[-1] >= 0 else found[found >= 0]
 
     def _searched(self, ef: int) -> Any:
@@ -105,10 +105,6 @@ class Graph:
                 self._parameters = {}
             known = self._parameters[ef] = self._library.SearchParametersHNSW(efSearch=ef)
         return known
-
-
-def _metric(library: Any, metric: str) -> int:
-    return int(library.METRIC_L2 if is_l2(metric) else library.METRIC_INNER_PRODUCT)
 
 
 def _view(library: Any, kind: Any, array: npt.NDArray[Any]) -> Any:

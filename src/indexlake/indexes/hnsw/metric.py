@@ -29,6 +29,11 @@ def is_l2(metric: str) -> bool:
     return metric == "l2"
 
 
+def metric_number(library: Any, metric: str) -> int:
+    """Return faiss' number of the metric that it computes for ours."""
+    return int(library.METRIC_L2 if is_l2(metric) else library.METRIC_INNER_PRODUCT)
+
+
 def lengths(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return the length of each row, without overflow."""
     wide = vectors.astype(np.float64)
@@ -49,7 +54,7 @@ def distances(metric: str, vectors: npt.NDArray[Any], query: npt.NDArray[np.floa
     found: npt.NDArray[np.float64]
     if is_l2(metric):
         away = vectors - query
-        found = np.einsum("ij,ij->i", away, away)
+        found = np.add.reduce(np.multiply(away, away, out=away), axis=1)
         return found
-    found = np.einsum("ij,j->i", vectors.astype(np.float64), query)
+    found = np.add.reduce(vectors * query, axis=1)
     return np.clip(1.0 - found, 0.0, 2.0) if metric == "cosine" else -found

@@ -50,7 +50,7 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
         with np.errstate(over="ignore"):
             vector = numbers.astype(np.float32)
     precise = vector.astype(np.float64)
-    square = float(precise @ precise)  # float64 has room for it, so it is finite if the numbers are
+    square = float(precise.dot(precise))  # float64 has room for it, so it is finite if the numbers are
     if not math.isfinite(square):
         raise ExpressionError(
             f"The query vector for column {column!r} contains NaN, infinity or a number too large for float32. "

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
-from indexlake.indexes.hnsw.exact import in_full, nearest
+from indexlake.indexes.hnsw.exact import SPARE, in_full, nearest
 from indexlake.indexes.hnsw.findable import Findable
 from indexlake.indexes.hnsw.graph import Graph
-from indexlake.indexes.hnsw.header import wrong
+from indexlake.indexes.hnsw.header import Facts, wrong
 from indexlake.indexes.hnsw.metric import Vectors
 from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
@@ -32,12 +32,12 @@ Rows = npt.NDArray[np.int64]
 
 def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
     """Return the k nearest live slots of all parts."""
+    if len(parts) == 1:
+        slots, far = _search_part(params, query, parts[0], k)
+        return Hits(np.zeros(len(slots), np.int64), slots, far)
     found = [_search_part(params, query, part, k) for part in parts]
     if not found:
         return Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-    if len(found) == 1:
-        slots, far = found[0]
-        return Hits(np.zeros(len(slots), np.int64), slots, far)
     of = np.repeat(np.arange(len(found)), [len(slots) for slots, _ in found])
     at, far = (np.concatenate(each) for each in zip(*found, strict=True))
     best = np.lexsort((at, of, far))[:k]
@@ -49,40 +49,45 @@ def _search_part(
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
     """Return the slots of the k nearest in a part, nearest first, and their distances."""
     segment, mask = part.segment, part.mask
-    if segment.facts.dimension != len(query.vector):
-        raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
+    facts: Facts = segment.facts
+    if facts.dimension != len(query.vector):
+        raise wrong(segment.path, f"its vectors have {facts.dimension} numbers and not {len(query.vector)}")
     places: Places = segment.places()
     some = None if mask is None else segment.findable().by(mask, places)
-    count = len(segment) if some is None else len(some.rows)
+    count = facts.rows if some is None else len(some.rows)
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
-    if count == len(segment):
+    if count == facts.rows:
         some = None
-    vectors: Vectors = segment.vectors()
-    metric: str = segment.facts.metric
     rows = None
-    if segment.facts.breadth and not query.exact and not query.is_huge:
-        breadth = query.ef or params["ef_search"] or segment.facts.breadth
-        rows = _by_graph(segment, query.vector, some, count, k, breadth)
+    if facts.breadth and not query.exact and not query.is_huge:
+        breadth = query.ef or params["ef_search"] or facts.breadth
+        if some is not None or k > _MEASURED or breadth > facts.breadth:
+            rows = _by_graph(segment, query.vector, some, count, k, breadth)
+        else:  # a graph is only made if this is faster than computing all distances
+            rows = segment.graph().search(query.vector, k, max(breadth, k))
+            rows = rows if len(rows) == k else None
+    vectors: Vectors = segment.vectors()
+    if rows is None and some is not None and some.may_be_copied and k + SPARE < count and not query.is_huge:
+        copied = segment.findable().copied(some)
+        if copied is not None:
+            numbers, bound = copied.nearest(query, k + SPARE)
+            rows = some.rows[numbers]
+            slots, far = places.nearest(rows, in_full(facts.metric, vectors, rows, query), mask, k)
+            if far[-1] < bound:
+                return slots, far
+            rows = None
     if rows is None:
-        rows = _exact(metric, vectors, some, query, k)
-    far = in_full(metric, vectors, rows, query)
-    return places.nearest(rows, far, mask, k)
-
-
-def _exact(metric: str, vectors: Vectors, some: Findable | None, query: VectorQuery, k: int) -> Rows:
-    """Return candidates for the k nearest, by their distances."""
-    if some is None or some.packed is None:
-        return nearest(metric, vectors, None if some is None else some.rows, query, k)
-    return some.rows[nearest(metric, some.packed, None, query, k)]
+        rows = nearest(facts.metric, vectors, None if some is None else some.rows, query, k)
+    return places.nearest(rows, in_full(facts.metric, vectors, rows, query), mask, k)
 
 
 def _by_graph(segment: Any, query: Vectors, some: Findable | None, count: int, k: int, breadth: int) -> Rows | None:
     """Return rows found by the graph, or None if computing the distances to all of them is faster."""
-    rows, dimension = segment.vectors().shape
+    rows, dimension = segment.facts.rows, segment.facts.dimension
     exact = costs.in_order(rows, dimension)
     if some is not None:
-        cost = costs.chosen if some.packed is None else costs.packed
+        cost = costs.copied if some.may_be_copied else costs.chosen
         exact = min(exact, cost(count, dimension))
     rank = k * rows / count  # the estimated rank of the last of them among all rows
     while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:

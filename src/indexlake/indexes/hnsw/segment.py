@@ -74,7 +74,7 @@ class VectorSegment:
     def findable(self) -> FindableRows:
         """Return the rows that may be found, by mask."""
         if self._findable is None:
-            self._findable = FindableRows(self.vectors())
+            self._findable = FindableRows(self.facts.metric, self.vectors())
         return self._findable
 
     def validity(self) -> npt.NDArray[np.bool_]:
