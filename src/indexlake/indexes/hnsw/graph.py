@@ -17,7 +17,7 @@ from indexlake.errors import CorruptionError
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.header import wrong
 from indexlake.indexes.hnsw.library import faiss, threads
-from indexlake.indexes.hnsw.metric import LIMIT, Vectors, metric_number
+from indexlake.indexes.hnsw.metric import LEAST, LIMIT, Vectors, metric_number
 
 _BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
@@ -51,7 +51,9 @@ def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: 
     number is a setting of the calling thread.
     """
     rows, dimension = vectors.shape
-    if not may_pay(rows, dimension, breadth) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
+    if not may_pay(rows, dimension, breadth):
+        return None
+    if not LEAST < np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT:
         return None
     library = faiss()
     index = library.IndexHNSWFlat(dimension, m, metric_number(library, metric))
