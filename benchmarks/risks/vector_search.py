@@ -70,7 +70,7 @@ def run(name: str, vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.flo
 
 def costs(segment: VectorSegment, queries: npt.NDArray[np.float32], index: Index, field: Field) -> None:
     """Microseconds of exact distances and of the graph."""
-    vectors, metric = segment.vectors(), segment.facts.metric
+    vectors, metric, long = segment.vectors(), segment.facts.metric, segment.lengths()
     asked = [KIND.query(index, [field], query, {}) for query in queries]
     rng = np.random.default_rng(3)
     rows = []
@@ -78,9 +78,12 @@ def costs(segment: VectorSegment, queries: npt.NDArray[np.float32], index: Index
         if count > len(vectors):
             break
         some = np.sort(rng.choice(len(vectors), count, replace=False))
-        chosen = median(lambda q, some=some: exact.nearest(metric, vectors, some, q, 10), asked)  # type: ignore[misc]
-        first = vectors[:count]
-        ordered = median(lambda q, first=first: exact.nearest(metric, first, None, q, 10), asked)  # type: ignore[misc]
+        chosen = median(lambda q, some=some: exact.nearest(metric, vectors, long, some, q, 10), asked)  # type: ignore[misc]
+        first, there = vectors[:count], None if long is None else long[:count]
+        ordered = median(
+            lambda q, first=first, there=there: exact.nearest(metric, first, there, None, q, 10),  # type: ignore[misc]
+            asked,
+        )
         rows.append((count, f"{chosen:.0f}", f"{ordered:.0f}"))
     print_table("exact, us", ("rows", "chosen ones", "in order"), rows)
     graph = segment.graph()
@@ -152,8 +155,9 @@ def masks(
 
 def exact_rows(segment: VectorSegment, query: Any) -> list[int]:
     vectors = segment.vectors()
-    near = exact.nearest(segment.facts.metric, vectors, None, query, 10)
-    found: list[int] = near[:10].tolist()  # they come in order of distance
+    metric = segment.facts.metric
+    near = exact.nearest(metric, vectors, segment.lengths(), None, query, 10)
+    found: list[int] = near[exact.in_full(metric, vectors, near, query).argsort()[:10]].tolist()
     return found
 
 

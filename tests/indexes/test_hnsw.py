@@ -216,6 +216,43 @@ def test_copies_say_within_which_distance_they_have_found_all(metric: str) -> No
         assert set(inside.tolist()) <= set(numbers.tolist())
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["tiny", "denormal", "far from the origin", "of many sizes", "in two clusters"])
+def test_the_nearest_are_exact_where_float32_cannot_tell(storage: Storage, metric: str, kind: str) -> None:
+    """Squares of tiny numbers vanish in float32, and the last digits of large ones.  No graph is built for the tiny."""
+    rng = np.random.default_rng(13)
+    count, dimension = 30_000, 12
+    vectors: npt.NDArray[Any] = rng.standard_normal((count, dimension))
+    if kind == "tiny":
+        vectors *= 1e-25
+    elif kind == "denormal":
+        vectors *= 1e-40
+    elif kind == "far from the origin":
+        vectors = 1000 + 2e-4 * vectors
+    elif kind == "of many sizes":
+        vectors *= 10.0 ** rng.integers(-20, 15, (count, 1))
+    else:
+        vectors[: count // 2] *= 1e-25
+    vectors = vectors.astype(np.float32)
+    built = Built(storage, dimension, metric=metric)
+    segment = built.segment(vectors)
+    assert segment.graph() is None or metric == "cosine" or kind not in ("tiny", "denormal")
+    stored = segment.vectors().astype(np.float64)  # of length one under cosine, as float32 has them
+    some = rng.random(count) < 0.1
+    some.flags.writeable = False
+    for number, query in enumerate(vectors[rng.integers(0, count, 9)]):
+        q = unit(query[np.newaxis])[0] if metric == "cosine" else query
+        distance = ((stored - q) ** 2).sum(axis=1) if metric == "l2" else -(stored @ q.astype(np.float64))
+        close = 1e-12 if metric == "l2" else 1e-12 * float(np.abs(stored @ q).max())
+        for mask in (None, some):
+            hits = built.search(query, [Part(segment, mask)], k := (1, 10, 300)[number % 3], exact=True)
+            expected = np.sort(distance if mask is None else distance[mask])[:k]
+            if metric == "cosine":
+                assert distance[hits.slots] == pytest.approx(expected, rel=0, abs=2e-7)
+            else:
+                assert distance[hits.slots] == pytest.approx(expected, rel=close, abs=0 if metric == "l2" else close)
+
+
 def test_rows_without_a_usable_vector_have_a_slot_and_are_never_found(storage: Storage) -> None:
     rows: list[Any] = [None, [1, 0], [None, 1], [float("nan"), 0], [float("inf"), 0], [0, 0], [0, 2], None]
     for metric, there in (("l2", {1, 5, 6}), ("ip", {1, 5, 6}), ("cosine", {1, 6})):

@@ -96,6 +96,8 @@ def test_a_search_shows_itself_and_stays_in_its_process(table: il.Table) -> None
         (lambda t: t.index(None), il.SchemaError, "is not the name of an index"),
         (lambda t: t.index("near").recall(sample="x"), il.ExpressionError, "sample must be a whole number"),
         (lambda t: t.index("near").recall(k=0), il.ExpressionError, "k must be a whole number"),
+        (lambda t: t.index("words").recall(), il.SchemaError, "recall is for vectors"),
+        (lambda t: t.index("places").recall(), il.SchemaError, "recall is for vectors"),
         (lambda t: t._lake.pipeline().build_index("t", 3), il.SchemaError, "index is the name of an index"),
         (lambda t: t._lake.pipeline().build_index("t", group_rows=0), il.SchemaError, "group_rows must be"),
     ],
@@ -131,3 +133,11 @@ def test_a_build_publishes_a_unique_index_that_was_left(lake: il.Lake, monkeypat
     assert t.indexes()[0].state == "ready"
     with pytest.raises(il.DuplicateKeyError):
         t.insert({"id": 1})
+
+
+def test_the_recall_of_a_column_with_quotes_in_its_name(lake: il.Lake) -> None:
+    t = lake.create_table("q", {"id": "int64", 'a "b"': pa.list_(pa.float32(), 2)})
+    t.create_index("near", 'a "b"', kind="hnsw")
+    assert t.index("near").recall() == 1.0
+    t.insert([{"id": 1, 'a "b"': [1, 2]}, {"id": 2, 'a "b"': None}])
+    assert t.index("near").recall() == 1.0

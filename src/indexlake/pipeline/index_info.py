@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from indexlake.catalog import activity
 from indexlake.catalog.index_definitions import no_index
@@ -121,15 +122,14 @@ class IndexHandle:
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ExpressionError(f"{what} must be a whole number, 1 or more; got {number!r}.")
         info, table = self.info, self._table
-        if info.kind != "hnsw" and kind_named(info.kind).measure != "_distance":
-            raise SchemaError(f"Index {info.name!r} is a {info.kind}: its answers are exact. recall is for vectors.")
         column = info.columns[0]
-        rows = table.scan(f'"{column}" is not null', columns=[column], with_row_id=True).to_arrow()
-        if not rows.num_rows:
-            return 1.0
-        picked = np.random.default_rng(0).permutation(rows.num_rows)[:sample]
+        of_vectors = pa.types.is_fixed_size_list(table.schema.field(column).type)
+        if not of_vectors or kind_named(info.kind).measure != "_distance":
+            raise SchemaError(f"Index {info.name!r} is a {info.kind}: its answers are exact. recall is for vectors.")
+        vectors = table.scan(columns=[column]).to_arrow().column(0).drop_null()
+        picked = np.random.default_rng(0).permutation(len(vectors))[:sample]
         found = true = 0
-        for vector in rows.column(column).take(picked).to_pylist():
+        for vector in vectors.take(picked).to_pylist():
             if None in vector or not np.isfinite(vector).all() or not np.any(vector):
                 continue
             exact = table.search(info.name, vector, k, columns=["_indexlake_row_id"], exact=True).to_pylist()

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.indexes.hnsw.exact import rounding
 from indexlake.indexes.hnsw.library import faiss, threads
 from indexlake.indexes.hnsw.metric import Vectors, is_l2, lengths, metric_number
 
 if TYPE_CHECKING:
     from indexlake.indexes.hnsw.query import VectorQuery
+
+SPARE = 16
+"""How many more than the wanted rows are asked for, so that those beyond them are certain to be farther away."""
 
 
 class Copied:
@@ -33,7 +37,7 @@ class Copied:
             held = copies.reconstruct_n(0, count)
         self._metric = metric
         self._copies = copies
-        self._rounding = (dimension + 8) * 2.0**-23  # of sums in float32, relative
+        self._rounding = rounding(dimension)
         self._away = float(lengths(held - vectors).max(initial=0.0))
         self._longest = float(lengths(held).max(initial=0.0))
 
@@ -49,9 +53,9 @@ class Copied:
         far, found = np.empty(count, np.float32), np.empty(count, np.int64)
         with threads(1):
             self._copies.search_c(1, pointer(query.vector), count, pointer(far), pointer(found))
-        last = float(far[-1])
+        last, (relative, vanished) = float(far[-1]), self._rounding
         if is_l2(self._metric):
-            least = math.sqrt(max(last, 0.0) * (1 - self._rounding)) - self._away
+            least = math.sqrt(max(last - vanished, 0.0) * (1 - relative)) - self._away
             return found, max(least, 0.0) ** 2
-        away = (self._away + self._rounding * self._longest) * math.sqrt(float(query.precise @ query.precise))
+        away = (self._away + relative * self._longest) * math.sqrt(query.precise @ query.precise) + vanished
         return found, (1.0 if self._metric == "cosine" else 0.0) - last - away

@@ -1,48 +1,73 @@
-"""Exact search: the distance to every candidate row, computed in place by faiss' kernels."""
+"""Exact search: the distance to every candidate row, computed in place by faiss' kernels.
+
+They compute in float32, so which rows are the nearest is not quite certain.  But it is known how far their distances
+may be wrong, and all rows that may be among the nearest are passed on, to be compared in float64.
+"""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.library import faiss, threads
-from indexlake.indexes.hnsw.metric import Vectors, distances, is_l2
+from indexlake.indexes.hnsw.metric import Vectors, distances, is_l2, lengths
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Slots
-
-SPARE = 16
-"""How many extra candidates float32 passes on to float64, so that rounding does not decide which rows are the best."""
 
 _STRIPES = 64
 _SLICE = 1 << 14
 
+Lengths = npt.NDArray[np.floating]
 
-def nearest(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery, k: int) -> Slots:
-    """Return candidates for the k nearest of the rows (None: all), and up to `SPARE` more, in no order."""
+
+class Rounding(NamedTuple):
+    """By how much sums of products in float32 may differ: ``relative`` to the sizes of the terms, and beyond that by
+    ``vanished``, for terms too small for float32.  This is twice what one sum may be wrong."""
+
+    relative: float
+    vanished: float
+
+
+def rounding(dimension: int) -> Rounding:
+    return Rounding((dimension + 8) * 2.0**-23, dimension * 2.0**-125)
+
+
+def nearest(
+    metric: str, vectors: Vectors, long: Lengths | None, rows: Slots | None, query: VectorQuery, k: int
+) -> Slots:
+    """Return those of the rows (None: all) that may be among the k nearest, in no order.
+
+    ``long``: the lengths of the vectors, if the metric is 'ip'.
+    """
     count = len(vectors) if rows is None else len(rows)
-    wanted = k + SPARE
-    if wanted >= count:
+    if k >= count:
         return np.arange(count) if rows is None else rows
     found = _rough_distances(metric, vectors, rows, query)
-    best = smallest(found, wanted)
+    relative, vanished = rounding(vectors.shape[1])
+    if long is None:
+        last = _smallest(found, k)
+        best = np.flatnonzero(found <= last + vanished + relative * (last if is_l2(metric) else 1.0))
+    else:
+        wrong = (long if rows is None else long[rows]) * (0.5 * relative * math.sqrt(query.precise @ query.precise))
+        best = np.flatnonzero(found - wrong <= _smallest(found + wrong, k) + vanished)
     return best if rows is None else rows[best]
 
 
-def smallest(values: npt.NDArray[np.floating], count: int) -> Slots:
-    """Return the indices of the ``count`` smallest values, of which there must be more; ties go to the first.
+def _smallest(values: npt.NDArray[np.floating], number: int) -> float:
+    """Return the ``number``-th smallest value.
 
-    The values are divided into many stripes.  The count-th smallest of the stripes' minima is quickly found and at
-    least as large as the count-th smallest value, so only values up to it need to be sorted.
+    The values are divided into many stripes.  That of the stripes' minima is quickly found and at least as large, so
+    only values up to it need to be sorted.
     """
     length = len(values) // _STRIPES
-    if length > 2 * count:
+    if length > 2 * number:
         lows = values[: length * _STRIPES].reshape(_STRIPES, length).min(axis=0)
-        bound = np.partition(lows, count - 1)[count - 1]
-    else:
-        bound = np.partition(values, count - 1)[count - 1]
-    places = np.flatnonzero(values <= bound)
-    return places[np.argsort(values[places], kind="stable")[:count]]
+        values = values[values <= np.partition(lows, number - 1)[number - 1]]
+    return float(np.partition(values, number - 1)[number - 1])
 
 
 def _rough_distances(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.floating]:
@@ -76,3 +101,14 @@ def in_full(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuer
         here = slice(at, at + _SLICE)
         found[here] = distances(metric, vectors[here if rows is None else rows[here]], query.precise)
     return found
+
+
+def rough_lengths(vectors: Vectors) -> Lengths:
+    """Return the length of each vector, for `nearest`: in float32 if it has the range."""
+    pointer = faiss().swig_ptr
+    found = np.empty(len(vectors), np.float32)
+    with threads(1):
+        faiss().fvec_norms_L2(pointer(found), pointer(vectors), vectors.shape[1], len(vectors))
+    if np.isfinite(found).all():
+        return np.maximum(found, 1e-18)  # squares of smaller ones may vanish
+    return np.concatenate([lengths(vectors[at : at + _SLICE]) for at in range(0, len(vectors), _SLICE)])

@@ -16,7 +16,7 @@ from indexlake.errors import CorruptionError
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.header import wrong
 from indexlake.indexes.hnsw.library import building_threads, faiss
-from indexlake.indexes.hnsw.metric import LIMIT, Vectors, metric_number
+from indexlake.indexes.hnsw.metric import LEAST, LIMIT, Vectors, metric_number
 
 _BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
@@ -39,8 +39,8 @@ class Links:
 
 
 def is_possible(vectors: Vectors) -> bool:
-    """Return whether no distance overflows float32."""
-    return bool(np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT)
+    """Return whether float32 has the range for their distances."""
+    return bool(LEAST < np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT)
 
 
 def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:

@@ -21,6 +21,9 @@ METRICS = ("l2", "cosine", "ip")
 LIMIT = 1e36
 """Vectors with a greater squared length overflow float32: they are compared in float64, without a graph."""
 
+LEAST = 1e-26
+"""Vectors with smaller squared lengths, all of them, have no graph: the squares of their differences may vanish."""
+
 Vectors = npt.NDArray[np.float32]
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
-from indexlake.indexes.hnsw.exact import SPARE, in_full, nearest
+from indexlake.indexes.hnsw.copied import SPARE
+from indexlake.indexes.hnsw.exact import in_full, nearest
 from indexlake.indexes.hnsw.findable import Findable
 from indexlake.indexes.hnsw.graph import Graph
 from indexlake.indexes.hnsw.header import Facts, wrong
@@ -78,7 +79,7 @@ def _search_part(
                 return slots, far
             rows = None
     if rows is None:
-        rows = nearest(facts.metric, vectors, None if some is None else some.rows, query, k)
+        rows = nearest(facts.metric, vectors, segment.lengths(), None if some is None else some.rows, query, k)
     return places.nearest(rows, in_full(facts.metric, vectors, rows, query), mask, k)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.indexes.hnsw.exact import Lengths, rough_lengths
 from indexlake.indexes.hnsw.findable import FindableRows
 from indexlake.indexes.hnsw.graph import Graph, Links
 from indexlake.indexes.hnsw.header import HEADER_SIZE, Section, parse, wrong
@@ -41,6 +42,7 @@ class VectorSegment:
         self.starts: list[int] = starts.tolist()
         self._lock = threading.Lock()
         self._vectors: Vectors | None = None
+        self._lengths: Lengths | None = None
         self._graph: Graph | None = None
         self._places: Places | None = None
         self._findable: FindableRows | None = None
@@ -101,6 +103,12 @@ class VectorSegment:
                 if self._vectors is None:
                     self._vectors = as_compared(self.facts.metric, self.stored())
         return self._vectors
+
+    def lengths(self) -> Lengths | None:
+        """Return the lengths of the vectors if their distances depend on them; not less than they are."""
+        if self._lengths is None and self.facts.metric == "ip":
+            self._lengths = rough_lengths(self.vectors())
+        return self._lengths
 
     def graph(self) -> Graph | None:
         """Return the graph, or None if the segment has none."""
