@@ -93,6 +93,7 @@ def test_hidden_nulls_are_found(lake: il.Lake, spark: Any) -> None:
     assert frame.where("code is null").count() == 20
 
 
+@pytest.mark.inline_only("only the database leaves out hot rows by any predicate")
 @pytest.mark.parametrize("regex", ["true", "false"])
 def test_names_that_mean_something_in_sql_are_names(lake: il.Lake, spark: Any, regex: str) -> None:
     names = ["id", "a.b", "acb", "a+b", "a(b", "${env:HOME}", "${spark.app.name}", "c1", "c0", "if", "null", "`"]

@@ -256,6 +256,7 @@ def test_tasks_have_about_the_same_size(monkeypatch: pytest.MonkeyPatch, odd_lak
     assert portion.groups([], 4) == []
 
 
+@pytest.mark.inline_only("it makes the batches of the inline store small")
 def test_more_hot_rows_than_travel_well_are_staged_in_files(
     monkeypatch: pytest.MonkeyPatch, odd_lake: il.Lake, spark: Any
 ) -> None:

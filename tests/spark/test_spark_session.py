@@ -148,6 +148,7 @@ OWN_SESSION = """
 """
 
 
+@pytest.mark.inline_only("the data source reads the last checkpoint beside an owner")
 def test_a_session_of_the_users_own_without_our_settings_works(tmp_path: Path) -> None:
     """In its own process, since there is one session in each; a setting that hides missing files hides none of ours."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
