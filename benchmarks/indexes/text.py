@@ -63,7 +63,7 @@ def _lance(folder: Path, rows: pa.Table) -> Callable[[str], list[int]]:
 
     made = lance.write_dataset(rows, folder / "text.lance")
     made.create_scalar_index("note", "INVERTED")
-    return lambda query: made.to_table(columns=["id"], full_text_query=query, limit=10)["id"].to_pylist()
+    return lambda query: made.to_table(columns=["id", "_score"], full_text_query=query, limit=10)["id"].to_pylist()
 
 
 def best_ten(folder: Path, rows: int) -> Iterator[Outcome]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from indexlake.indexes.hnsw import graph, header
 from indexlake.indexes.hnsw.header import Facts
 from indexlake.indexes.hnsw.metric import unit
+from indexlake.indexes.hnsw.nearby import nearby
 from indexlake.indexes.hnsw.places import grouped
 from indexlake.indexes.hnsw.segment import VectorSegment, as_compared
 from indexlake.indexes.kind import Content
@@ -68,7 +69,7 @@ def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequ
     for segment, ordinals in inputs:
         valid = segment.validity()
         before = np.concatenate(([0], np.cumsum(valid)))
-        groups = None if segment.facts.rows == segment.facts.found else segment.groups()
+        groups = segment.groups()
         stored = segment.stored() if narrow else segment.vectors()
         for ordinal in ordinals:
             first, last = segment.starts[ordinal], segment.starts[ordinal + 1]
@@ -89,11 +90,15 @@ def _content(
     groups: Any = b""
     made = None
     if lasting and graph.may_pay(found, dimension, params["ef_search"]):
-        equal = grouped(vectors)
-        if equal is not None:
-            vectors, groups = vectors[equal[0]], equal[1].astype("<u4")
+        first, of = grouped(vectors)
+        if len(first) < found:
+            vectors, groups = vectors[first], of
         compared = as_compared(params["metric"], vectors)
-        made = graph.build(params["metric"], compared, params["m"], params["ef_construction"], params["ef_search"])
+        if graph.may_pay(len(vectors), dimension, params["ef_search"]) and graph.is_possible(compared):
+            order = nearby(compared)
+            vectors, groups = vectors[order], np.argsort(order).astype("<u4")[of]
+            compared = as_compared(params["metric"], vectors)
+            made = graph.build(params["metric"], compared, params["m"], params["ef_construction"], params["ef_search"])
     facts = Facts(
         params["metric"], vectors.itemsize, dimension, params["m"], made.breadth if made else 0, slots, found,
         len(vectors), made.entry if made else 0,

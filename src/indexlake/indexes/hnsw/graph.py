@@ -6,7 +6,6 @@ recall depends on the vectors, so it is measured on a sample when the graph is b
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from indexlake.errors import CorruptionError
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.header import wrong
-from indexlake.indexes.hnsw.library import faiss, threads
+from indexlake.indexes.hnsw.library import building_threads, faiss
 from indexlake.indexes.hnsw.metric import LEAST, LIMIT, Vectors, metric_number
 
 _BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -39,27 +38,24 @@ class Links:
     links: npt.NDArray[np.int32]
 
 
+def is_possible(vectors: Vectors) -> bool:
+    """Return whether float32 has room for all distances, and can tell them from zero."""
+    return bool(LEAST < np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT)
+
+
 def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
     """Return whether searching a graph of this many rows would be faster than computing all distances."""
     return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
 
 
 def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: int | None) -> Links | None:
-    """Build a graph of the vectors.  None if exact search is faster.  A given ``breadth`` is used without measuring.
-
-    Uses one thread on small machines and up to four on large ones.  Other threads of the process are not affected: the
-    number is a setting of the calling thread.
-    """
+    """Build a graph of the vectors.  None if exact search is faster.  A given ``breadth`` is used without measuring."""
     rows, dimension = vectors.shape
-    if not may_pay(rows, dimension, breadth):
-        return None
-    if not LEAST < np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT:
-        return None
     library = faiss()
     index = library.IndexHNSWFlat(dimension, m, metric_number(library, metric))
     hnsw = index.hnsw
     hnsw.efConstruction = ef_construction
-    with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
+    with building_threads():
         index.add(vectors)  # at once, because faiss then begins with the upper levels
         breadth = _measured(library, index, vectors) if breadth is None else breadth
     if breadth is None or not may_pay(rows, dimension, breadth):

@@ -2,9 +2,9 @@
 
 starts     the first slot of each block, and the number of slots, 8 bytes each
 validity   a bit a slot: whether its row has a vector that can be found; absent where all have
-groups     4 bytes a slot with a vector: which vector; absent where each has its own
-vectors    float32 or float16, those of a segment with groups all different.  Under cosine float32 vectors have length
-           one; float16 ones are as they were given, because they would be rounded a second time
+groups     4 bytes a slot with a vector: which vector; absent where each has its own, in the order of the slots
+vectors    float32 or float16; with groups all different, and near ones together.  Under cosine float32 vectors have
+           length one; float16 ones are as they were given, because they would be rounded a second time
 levels     a byte a vector: on how many levels of the graph it is; absent without a graph
 links      the neighbours of each vector on each of its levels, 4 bytes each, -1 where there are fewer
 """
@@ -102,7 +102,7 @@ def parse(path: str, size: int, header: Any) -> Header:
         and found.starts.size >= 8
         and found.starts.size % 8 == 0
         and found.validity.size == (0 if facts.found == facts.slots else -(-facts.slots // 8))
-        and found.groups.size == (0 if facts.rows == facts.found else 4 * facts.found)
+        and (found.groups.size == 4 * facts.found or (not found.groups.size and facts.rows == facts.found))
         and facts.rows <= facts.found <= facts.slots
         and found.vectors.size == facts.rows * facts.dimension * item_size
         and found.levels.size == (facts.rows if facts.breadth else 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from indexlake.errors import MissingExtraError
@@ -31,3 +32,8 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         library.omp_set_num_threads(before)
+
+
+def building_threads() -> AbstractContextManager[None]:
+    """Use one thread on small machines and up to four on large ones for what this thread builds."""
+    return threads(max(1, min(4, (os.cpu_count() or 1) // 2)))

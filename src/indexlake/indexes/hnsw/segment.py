@@ -60,9 +60,10 @@ class VectorSegment:
         if self._places is None:
             facts = self.facts
             slots = None if facts.found == facts.slots else np.flatnonzero(self.validity())
-            groups = None if facts.rows == facts.found else self.groups()
+            groups = self.groups()
             if (slots is not None and len(slots) != facts.found) or (
-                groups is not None and not np.array_equal(np.unique(groups), np.arange(facts.rows))
+                groups is not None
+                and (int(groups.max()) >= facts.rows or not np.bincount(groups, minlength=facts.rows).all())
             ):
                 raise wrong(self.path, "its vectors contradict its slots")
             self._places = Places(facts.rows, slots, groups)
@@ -86,9 +87,9 @@ class VectorSegment:
         bits = self._array(self._header.validity, "u1")
         return np.unpackbits(bits, count=self.facts.slots, bitorder="little").view(np.bool_)
 
-    def groups(self) -> npt.NDArray[np.uint32]:
-        """Return the row of each slot that has a vector; only for a segment with equal vectors."""
-        return self._array(self._header.groups, "<u4")
+    def groups(self) -> npt.NDArray[np.uint32] | None:
+        """Return the row of each slot that has a vector; None if they are numbered alike."""
+        return self._array(self._header.groups, "<u4") if self._header.groups.size else None
 
     def stored(self) -> npt.NDArray[Any]:
         """Return the vectors as they are in the file."""
