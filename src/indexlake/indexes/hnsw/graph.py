@@ -39,7 +39,7 @@ class Links:
 
 
 def is_possible(vectors: Vectors) -> bool:
-    """Return whether float32 has the range for their distances."""
+    """Return whether float32 has room for all distances, and can tell them from zero."""
     return bool(LEAST < np.einsum("ij,ij->i", vectors, vectors).max() <= LIMIT)
 
 
