@@ -18,7 +18,7 @@ from indexlake.errors import NotFoundError, SchemaError, SnapshotExpiredError
 from indexlake.feed.plan import count_changes, plan_feed
 from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID, Feed, feed_schema
 from indexlake.scan.result import Result
-from indexlake.scan.scan import bind_condition
+from indexlake.scan.scan import bind_condition, check_where
 from indexlake.schema import ROW_ID, Field
 from indexlake.snapshots.time_travel import check_snapshot
 from indexlake.types.selection import keep
@@ -65,6 +65,7 @@ class Changes(Result):
             self._since = _checked(start, state.table)
             check_snapshot(self._until, state.newest, state.table)
             schema = state.schema.at(self._until)
+        check_where(where, params)
         self._table = table
         self._where = where
         self._columns = None if columns is None else [columns] if isinstance(columns, str) else list(columns)

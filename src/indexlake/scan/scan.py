@@ -112,8 +112,7 @@ class Scan(Result):
         for name, number in (("limit", limit), ("offset", offset)):
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
                 raise ExpressionError(f"{name} must be a whole number, 0 or more; got {number!r}.")
-        if where is not None:
-            check_text(where)
+        check_where(where, params)
         columns = checked_columns(columns)
         self._table = table
         self._where, self._params = where, params
@@ -332,6 +331,14 @@ def checked_columns(columns: Any) -> list[str] | None:
         if not isinstance(name, str):
             raise SchemaError(f'columns is a list of names such as ["id", "total"]; got {columns!r}.')
     return given
+
+
+def check_where(where: object, params: object) -> None:
+    """Refuse a predicate that is not SQL text, and parameters without a predicate."""
+    if where is not None:
+        check_text(where)
+    elif params:
+        raise ExpressionError("params is given, but no where that uses it.")
 
 
 def check_text(where: object) -> None:

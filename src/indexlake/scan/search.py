@@ -19,7 +19,7 @@ from indexlake.indexes.kind import whole_number
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.ranked import Ranked, joined, read_rows
 from indexlake.scan.result import Result
-from indexlake.scan.scan import bind_predicate, check_text, checked_columns
+from indexlake.scan.scan import bind_predicate, check_where, checked_columns
 from indexlake.scan.search_parts import Looked, Parts
 from indexlake.scan.search_shape import SCORE, Shape, shape_of
 from indexlake.scan.search_sources import BlocksSource, RowsSource
@@ -76,8 +76,7 @@ class Search(Result):
         count = whole_number(k)
         if count is None or count < 0:
             raise ExpressionError(f"k is how many rows to find: a whole number, 0 or more; got {k!r}.")
-        if where is not None:
-            check_text(where)
+        check_where(where, params)
         self._table = table
         self._queries = _queries(by, query, options)
         self._weights = fuse_weights(fuse, len(self._queries))
