@@ -229,9 +229,10 @@ class ModelTransaction:
         self.locked |= {n for n, row in self.view.items() if predicate.holds(row)} - self.own
 
     def truncate(self) -> int:
+        count = len(self.view)
         self.view, self.closed, self.own, self.absent, self.truncated = {}, set(), set(), set(), True
         self.counts = [0, 0, 0]
-        return 0
+        return count
 
     # -- the commit
 

@@ -32,7 +32,8 @@ def _entries_read(dsn: str, table: str, deleted: int) -> int:
         for _ in range(100):
             found = connection.execute(
                 "select n_tup_ins, n_tup_del, seq_tup_read, (select idx_tup_read from pg_stat_user_indexes i"
-                " where i.relname = t.relname and indexrelname = %s) from pg_stat_user_tables t where relname = %s",
+                " where i.relid = t.relid and indexrelname = %s) from pg_stat_user_tables t"
+                " where relname = %s and schemaname = current_schema()",
                 (f"{table}_pkey", table),
             ).fetchone()
             if found is not None and found[0] >= ROWS and found[1] >= deleted:
