@@ -6,6 +6,7 @@ to share between threads; two threads may open the same file at once, and one of
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -28,13 +29,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+MOST_READERS = 1024
+
+
+def most_open() -> int:
+    """Return how many blocks may be open: no more than half of the files that the process may open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_READERS if limit == resource.RLIM_INFINITY else max(64, min(MOST_READERS, limit // 2))
+
+
 class OpenFiles:
-    def __init__(self, storage: Storage, limit: int = 512) -> None:
+    def __init__(self, storage: Storage) -> None:
+        limit = most_open()
         self.storage = storage
         self.use_indexes = "auto"  # "always" and "never" are for comparing costs
         self._readers: Recent[BlockReader] = Recent(limit)
-        self._segments: Recent[Any] = Recent(4 * limit)
-        self._addresses: Recent[LookedUp] = Recent(max(4, limit // 32))  # up to 12 bytes for each row of a block
+        self._segments: Recent[Any] = Recent(2048)
+        self._addresses: Recent[LookedUp] = Recent(16)  # up to 12 bytes for each row of a block
 
     def reader(self, block: BlockRecord, schema: pa.Schema) -> BlockReader:
         """Return the reader of a block, whose file has the given columns."""

@@ -92,7 +92,6 @@ class VortexReader:
         self._is_dictionary: dict[str, bool] = {}
         self._known_ids: tuple[Positions, Any] | None = None
         self._lock = threading.Lock()
-        self._is_spoiled = False
         self._file = self._opened()
         self.row_count = len(self._file)
 
@@ -310,7 +309,7 @@ class VortexReader:
         if scan is None:
             logical, stored = (pa.schema([of.field(name) for name in key]) for of in (self.schema, self._stored))
             with self._guarded():
-                scan = RowScan(file, self._ranges, logical, stored, self._explained)
+                scan = RowScan(file, self._ranges, logical, stored, self._bytes.explained)
             with self._lock:
                 if len(self._scans) >= _PREPARED_SCANS:
                     self._scans.pop(next(iter(self._scans)))
@@ -327,12 +326,12 @@ class VortexReader:
 
     def _usable(self) -> Any:
         """Return the open file, reopened after a failed read, since Vortex tries only once to read what it shares."""
-        if self._is_spoiled:
+        if self._bytes.is_spoiled:
             with self._lock:
-                if self._is_spoiled:
+                if self._bytes.is_spoiled:
                     self._file = self._opened()
                     self._scans = {}
-                    self._is_spoiled = False
+                    self._bytes.is_spoiled = False
         return self._file
 
     @contextmanager
@@ -341,28 +340,19 @@ class VortexReader:
         try:
             yield
         except BaseException as error:  # a panic in Vortex is not an Exception
-            raise self._explained(error) from None
-
-    def _explained(self, error: BaseException) -> BaseException:
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | IndexLakeError):
-            return error
-        text = str(error)
-        for known in reversed(self._bytes.errors):
-            if str(known) in text:
-                self._is_spoiled = True
-                return known
-        return CorruptionError(
-            f"file {self.path!r} matches its checksums but Vortex cannot read it: {first_line(error)}",
-            path=self.path,
-        )
+            raise self._bytes.explained(error) from None
 
 
 class _Bytes:
-    """The file as Vortex reads it, from its own threads; keeps the errors that it would turn into text."""
+    """The file as Vortex reads it, from its own threads; keeps the errors that it would turn into text.
+
+    It does not refer to the reader: a reader that nobody uses any more closes its file at once.
+    """
 
     def __init__(self, file: InputFile) -> None:
         self._file = file
-        self.errors: deque[BaseException] = deque(maxlen=32)
+        self._errors: deque[BaseException] = deque(maxlen=32)
+        self.is_spoiled = False  # a read has failed
 
     def size(self) -> int:
         return self._file.size()
@@ -371,8 +361,22 @@ class _Bytes:
         try:
             return self._file.read_at(offset, length)
         except BaseException as error:
-            self.errors.append(error)
+            self._errors.append(error)
             raise
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return the error to raise for one that Vortex has raised."""
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | IndexLakeError):
+            return error
+        text = str(error)
+        for known in reversed(self._errors):
+            if str(known) in text:
+                self.is_spoiled = True
+                return known
+        return CorruptionError(
+            f"file {self._file.path!r} matches its checksums but Vortex cannot read it: {first_line(error)}",
+            path=self._file.path,
+        )
 
 
 class _CountedBatches:
