@@ -44,7 +44,7 @@ class OpenFiles:
         self.storage = storage
         self.use_indexes = "auto"  # "always" and "never" are for comparing costs
         self._readers: Recent[BlockReader] = Recent(limit)
-        self._segments: Recent[Any] = Recent(2048)
+        self._segments: Recent[Any] = Recent(2 * limit)
         self._addresses: Recent[LookedUp] = Recent(16)  # up to 12 bytes for each row of a block
 
     def reader(self, block: BlockRecord, schema: pa.Schema) -> BlockReader:

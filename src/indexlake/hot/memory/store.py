@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
-from indexlake.errors import CatalogError, ConvertedError, OwnershipError, StorageError
+from indexlake.errors import CatalogError, ConvertedError, OwnershipError
 from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
 from indexlake.hot.memory.ownership import CHECK_SECONDS, described
@@ -289,8 +289,7 @@ class MemoryStore:
             raise OwnershipError(self.lost)
         if self.log is not None:
             self.log.tidy()
-            if self.log.poisoned is not None:
-                raise StorageError(self.log.poisoned, path=self.log.path)
+            self.log.check()
 
     def check_lease(self, r: ReadTransaction | Transaction) -> None:
         """Raise if another process owns the lake."""
