@@ -507,7 +507,6 @@ def test_a_segment_is_the_same_to_the_byte_if_its_blocks_were_put_aside(
     for size in (200, 3000, 1 << 20):
         monkeypatch.setattr("indexlake.indexes.btree.merge.BATCH_BYTES", size)
         monkeypatch.setattr("indexlake.indexes.spool.IN_MEMORY", size)
-        monkeypatch.setattr("indexlake.indexes.btree.run_writer._IN_MEMORY", size)
         assert content() == whole
 
 
@@ -525,7 +524,6 @@ def test_the_memory_of_a_build_does_not_grow_with_its_blocks(
     monkeypatch.setattr("indexlake.indexes.btree.bloom._PIECE_BLOCKS", 1 << 10)
     monkeypatch.setattr("indexlake.indexes.btree.run_writer._ROWS", 1 << 13)
     monkeypatch.setattr("indexlake.indexes.spool.IN_MEMORY", 1 << 16)
-    monkeypatch.setattr("indexlake.indexes.btree.run_writer._IN_MEMORY", 1 << 16)
     random = np.random.default_rng(9)
     fields = fields_of([pa.string()])
     index = index_of(fields, 1)

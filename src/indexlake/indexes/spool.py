@@ -13,7 +13,7 @@ import numpy.typing as npt
 from indexlake.storage.input_file import InputFile
 from indexlake.storage.spill import current_spill
 
-IN_MEMORY = 4 << 20
+IN_MEMORY = 1 << 20
 _PIECE = 1 << 20
 
 

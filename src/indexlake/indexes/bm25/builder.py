@@ -17,11 +17,11 @@ from indexlake.indexes.bm25.writer import Batch, Documents, Pairs, Writer, order
 from indexlake.indexes.kind import Content
 from indexlake.indexes.spool import Spool
 
-RUN_TOKENS = 1 << 20
-"""A run has about this many tokens, which take some 50 MB while it is made."""
+RUN_TOKENS = 1 << 18
+"""A run has about this many tokens, which take some 13 MB while it is made."""
 
-_TEXT_BYTES = 4 << 20
-_ROWS = 1 << 18
+_TEXT_BYTES = 1 << 20
+_ROWS = 1 << 16
 
 
 class Builder:

@@ -19,7 +19,7 @@ _PROBES = 7
 _WORD = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15
 _SLICE = 1 << 16
-_PIECE_BLOCKS = 1 << 15  # 2 MB of the file, 16 MB while being built
+_PIECE_BLOCKS = 1 << 13  # 512 kB of the file, 4 MB while being built
 
 
 def block_count(key_count: int) -> int:

@@ -26,7 +26,7 @@ from indexlake.types.selection import keep
 if TYPE_CHECKING:
     from indexlake.schema import Field
 
-RUN_BYTES = 8 << 20
+RUN_BYTES = 4 << 20
 """When the blocks held have more bytes of keys than this and another begins, they are sorted and set aside."""
 
 _NOTHING = np.zeros(0, np.int64)

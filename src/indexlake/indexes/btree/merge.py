@@ -24,7 +24,7 @@ from indexlake.indexes.spool import Spool
 
 Inputs = Sequence[tuple[Segment, Sequence[int]]]
 
-BATCH_BYTES = 2 << 20
+BATCH_BYTES = 1 << 20
 """About this many bytes of keys and slots are merged at a time."""
 
 _MOST_SPANS = 1 << 16

@@ -19,7 +19,6 @@ from indexlake.indexes.kind import Slots
 from indexlake.indexes.spool import Spool
 
 _ROWS = 1 << 17
-_IN_MEMORY = 1 << 20
 
 
 class RunWriter:
@@ -42,7 +41,7 @@ class RunWriter:
         self._slot_type = f"<u{slot_size(slot_count)}"
         self._filtered = filtered
         self._fences: list[npt.NDArray[np.uint64]] = [np.zeros(0, "<u8")]
-        most = sys.maxsize if whole else _IN_MEMORY
+        most = sys.maxsize if whole else None
         self._prefixes, self._positions, self._lengths, self._keys, self._hashes = (Spool(most) for _ in range(5))
         self._widths: tuple[int, int] | None = None
 
