@@ -15,6 +15,7 @@ from indexlake.catalog.definitions import split_name
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, SchemaError
+from indexlake.evolution.alterations import SetDefault
 from indexlake.expr.expression import expr
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
@@ -28,7 +29,7 @@ from indexlake.sql.plan.snapshot import MAIN, Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, key_name, unique_name
+from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, key_name, unique_name, with_default_text
 from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -155,10 +156,11 @@ class Definitions:
         generated = generated_texts(statement.columns, given)
         declared = self._declared(statement, generated)
         for column, field in zip(statement.columns, declared, strict=True):
-            fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
                 _check_default(column.default)
-                defaults[column.name] = self._default(column.name, column.default, field)
+                default = defaults[column.name] = self._default(column.name, column.default, field)
+                field = with_default_text(field, column.default, default)
+            fields.append(field.with_nullable(column.nullable))
         self._bind(statement)
         there = statement.if_not_exists and self._found(name) is not None
         table = self._lake.create_table(
@@ -352,7 +354,10 @@ class Definitions:
                 return _done("alter table")
             assert column.type is not None
             field = column_field(self._engine, column)
-            default = None if column.default is None else self._new_default(column.name, column.default, field)
+            default = None
+            if column.default is not None:
+                default = self._new_default(column.name, column.default, field)
+                field = with_default_text(field, column.default, default)
             fill = f"update {_quoted(name)} set {quoted(column.name)} = default where {quoted(column.name)} is null"
             add_column(table, field, default, lambda: self._change(fill), nullable=column.nullable)
         elif isinstance(action, st.DropColumn):
@@ -367,9 +372,11 @@ class Definitions:
         elif isinstance(action, st.ChangeType):
             self._change_type(statement.table, table, action)
         elif isinstance(action, st.SetDefault):
-            own = table._schema_now().field(action.column)
-            default = None if action.default is None else self._new_default(own.name, action.default, own.arrow())
-            table.set_default(own.name, default)
+            field, default = table._schema_now().field(action.column).arrow(), None
+            if action.default is not None:
+                default = self._new_default(field.name, action.default, field)
+                field = with_default_text(field, action.default, default)
+            table.alter()._add(SetDefault(field.name, default, field.metadata)).commit()
         elif isinstance(action, st.SetNotNull):
             (table.set_not_null if action.not_null else table.drop_not_null)(action.column)
         elif isinstance(action, st.AddConstraint):
@@ -398,7 +405,9 @@ class Definitions:
         if f is not None and (written := default_text(f)) is not None:
             source = Source(written)
             try:
-                default = self._default(f.name, Fragment(source, tokenize(source), {}), field)
+                text_of_default = Fragment(source, tokenize(source), {})
+                default = self._default(f.name, text_of_default, field)
+                field = with_default_text(field, text_of_default, default)
             except SchemaError as error:
                 problem = str(error).partition("\n")[0]
                 raise SchemaError(f"{problem}. Drop it first: ALTER … DROP DEFAULT.", column=f.name) from None

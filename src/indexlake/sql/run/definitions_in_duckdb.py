@@ -19,7 +19,9 @@ from indexlake.catalog.named import Named, list_named
 from indexlake.catalog.sequence_calls import calls_of
 from indexlake.display import shown_value
 from indexlake.errors import ConvertedError
-from indexlake.expr.templates import written
+from indexlake.expr.expression import Expression
+from indexlake.expr.templates import written as rule_text
+from indexlake.schema import DEFAULT, default_to_text, encode_default
 from indexlake.snapshots.sequences import numbers_of
 from indexlake.snapshots.state import Stale
 from indexlake.sql.parse.schema_mentions import Mention
@@ -31,6 +33,7 @@ from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.type_checks import is_type_check
 from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
+from indexlake.types import codec_for
 from indexlake.types.convert import shown_type
 from indexlake.types.marks import collation_of
 
@@ -48,10 +51,14 @@ _numbers = count(1)
 
 
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
-    """Return the rows for each mention, by the mention's name in the query."""
+    """Return the rows for each mention, by the mention's name in the query, except where a query is described."""
+    if all(mention.described is not None for mention in mentions):
+        return {}
     found: dict[str, pa.Table] = {}
     with _defined(engine, view) as (database, last):
         for number, mention in enumerate(mentions):
+            if mention.described is not None:
+                continue
             with translating(fragment.source, fragment.spliced()):
                 rows = _with_last(database.execute(f"select * from {mention.text}").to_arrow_table(), last)
             arrays = [restored(c, shown_type(c.type), n) for n, c in zip(rows.column_names, rows.columns, strict=True)]
@@ -148,7 +155,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         ]
         columns += [f"{word} ({_listed(fields)})" for fields, word in constraints if len(fields) > 1]
         checks = [
-            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
+            f"check ({rule_text(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:
@@ -294,20 +301,35 @@ def _column(f: Field, type: str, schema: TableSchema, constraints: Sequence[str]
     collation = collation_of(f)
     text = f"{quoted(f.name)} {type}" + (f" collate {collation}" if collation is not None else "")
     if f.generated is not None:
-        return f"{text} generated always as ({written(f.generated, schema)})"
+        return f"{text} generated always as ({rule_text(f.generated, schema)})"
     if (default := default_text(f)) is not None:
-        text += f" default {default if f.default_sql is None else f'({default})'}"
+        text += f" default ({default})"
     is_key = any("primary key" in word for word in constraints)
     return " ".join([text, *constraints, *(() if f.nullable or is_key else ("not null",))])
 
 
 def default_text(f: Field) -> str | None:
     """Return the default of a column as SQL."""
-    if f.default_sql is not None or f.default is None:
+    if f.default_sql is not None:
         return f.default_sql
-    value = f.default_value
+    value_as_written, _, text = (f.metadata or {}).get(DEFAULT, b"").decode().partition("\n")
+    if text and value_as_written == str(default_to_text(f.default)):
+        return text
+    return None if f.default is None else _literal(f.default_value)
+
+
+def _literal(value: Any) -> str:
     is_number = isinstance(value, int | float | Decimal) and isfinite(value)
     return str(value) if is_number else _text(value)
+
+
+def with_default_text(field: pa.Field, written: Fragment, default: Any) -> pa.Field:
+    """Return the column with the SQL of its constant default, which is shown for as long as it has this value."""
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != DEFAULT}
+    if not isinstance(default, Expression) and not written.parameters and written.text != _literal(default):
+        value = encode_default(field.name, codec_for(field.type), default)
+        metadata[DEFAULT] = f"{default_to_text(value)}\n{written.text}".encode()
+    return field.with_metadata(metadata or None)
 
 
 def _text(value: Any) -> str:
