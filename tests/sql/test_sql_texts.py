@@ -44,6 +44,9 @@ def two_rows(lake: il.Lake) -> None:
         ("select id from t where d = $d", {"d": date(2024, 1, 1)}, [(1,)]),
         ("select id from t where ts <= $t", {"t": datetime(2024, 1, 1, tzinfo=UTC)}, [(1,)]),
         ("select id from t where v = $v", {"v": Decimal("1.5")}, [(1,)]),
+        ("select $v::varchar, $l", {"v": Decimal("1.5E+3"), "l": [Decimal("1E+1")]}, [("1500", [Decimal(10)])]),
+        ("select $v", {"v": {"a": Decimal("-2E+2")}}, [({"a": Decimal(-200)},)]),
+        ("select $v", {"v": Decimal("1E+40")}, [(1e40,)]),
         ("select id from t where id = $n", {"n": np.int64(2)}, [(2,)]),
         ("select id from t where name = $s", {"s": pa.scalar("b")}, [(2,)]),
         ("select $x is null, $y, $b", {"x": None, "y": True, "b": b"\x00'"}, [(True, True, b"\x00'")]),
@@ -57,6 +60,19 @@ def two_rows(lake: il.Lake) -> None:
 )
 def test_parameters_are_values_and_never_text(lake: il.Lake, text: str, params: Any, expected: list[Any]) -> None:
     assert lake.sql(text, params).fetchall() == expected
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_decimal_that_no_type_can_hold_is_refused(lake: il.Lake, nested: bool) -> None:
+    value = Decimal("1E+99999999999999")
+    with pytest.raises(il.ExpressionError, match="outside the range of DOUBLE"):
+        lake.sql("select $x", {"x": [value] if nested else value}).fetchall()
+
+
+def test_an_inserted_decimal_with_an_exponent_keeps_its_value(lake: il.Lake) -> None:
+    lake.sql("create table exact (a decimal(9, 2), b bigint)")
+    lake.sql("insert into exact values ($1, $1)", [Decimal(1000).normalize()])
+    assert lake.sql("from exact").fetchall() == [(Decimal(1000), 1000)]
 
 
 def test_parameters_of_changes_and_of_several_statements(lake: il.Lake) -> None:
