@@ -1,8 +1,8 @@
 """Rewrites table functions that take tables by name, so that these tables can be found.
 
 ``query('…')`` becomes the query in its text, ``query_table('t')`` and ``summarize 't'`` become the table, and ``table
-t`` inside a query becomes ``from t``.  ``histogram(t, x)`` and ``histogram_values`` are made to read the table through a common table
-expression.
+t`` inside a query becomes ``from t``.  ``histogram(t, x)`` and ``histogram_values`` are made to read the table through
+a common table expression.
 """
 
 from __future__ import annotations

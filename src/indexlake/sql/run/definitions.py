@@ -29,7 +29,13 @@ from indexlake.sql.plan.snapshot import MAIN, Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, key_name, unique_name, with_default_text
+from indexlake.sql.run.definitions_in_duckdb import (
+    constraint_of,
+    default_text,
+    key_name,
+    unique_name,
+    with_default_text,
+)
 from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating

@@ -155,7 +155,9 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         ]
         columns += [f"{word} ({_listed(fields)})" for fields, word in constraints if len(fields) > 1]
         checks = [
-            f"check ({rule_text(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
+            f"check ({rule_text(check.condition, schema)})"
+            for check in schema.checks
+            if not is_type_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:

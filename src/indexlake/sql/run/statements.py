@@ -25,7 +25,6 @@ from indexlake.errors import (
     SchemaError,
     StorageError,
 )
-from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
@@ -51,7 +50,6 @@ from indexlake.sql.run.session_statements import around, filled, meant
 from indexlake.sql.run.settings import NAMESPACE
 from indexlake.sql.run.short_cuts import ShortCuts
 from indexlake.sql.run.staged_files import with_files_as_tables
-from indexlake.sql.run.type_names import sql_names
 from indexlake.types.marks import cast_type
 
 if TYPE_CHECKING:
