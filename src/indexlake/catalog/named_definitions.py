@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from indexlake.catalog.definitions import find_table, make_namespace, namespace_id_of
+from indexlake.catalog.definitions import end_table, find_table, list_tables, make_namespace, namespace_id_of
 from indexlake.catalog.driver import Transaction
 from indexlake.catalog.fields import sequences_in
 from indexlake.catalog.named import Named, end_named, find_named, insert_named, set_body
@@ -63,7 +63,10 @@ class DropNamed:
     namespace: str
     name: str
     missing_ok: bool = False
+    cascade: bool = False  # together with the tables that need it
     table_id: ClassVar[None] = None
+    found: list[int] = field(default_factory=list, compare=False)
+    """The clustered tables that were dropped with it."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         existing = find_named(tx, self.kind, self.namespace, self.name)
@@ -75,7 +78,14 @@ class DropNamed:
             hint = "" if table is None else f" {full!r} is a table: DROP TABLE drops it."
             raise NotFoundError(f"There is no {self.kind} {full!r}.{hint}", name=full)
         if self.kind == "sequence":
-            _refuse_needed(tx, existing)
+            needed = _tables_needing(tx, existing)
+            if needed and not self.cascade:
+                raise _needed(existing, needed)
+            dropped = {table_id for table_id, _, _ in needed}
+            clustered = [t.table_id for t in list_tables(tx) if t.is_clustered and t.table_id in dropped]
+            for table_id in dropped:
+                end_table(tx, table_id, snapshot)
+            self.found[:] = clustered
             forget_calls(tx, existing.named_id)
         end_named(tx, existing.named_id, snapshot)
         return True
@@ -127,17 +137,25 @@ class ChangeNamed:
         return True
 
 
-def _refuse_needed(tx: Transaction, sequence: Named) -> None:
-    """Refuse to change a sequence that defaults of tables refer to by its full name."""
+def _tables_needing(tx: Transaction, sequence: Named) -> list[tuple[int, str, str]]:
+    """Return the id and name of each table with a default that names a sequence in full, and the column."""
     rows = tx.rows(
-        """select t.table_name, f.field_name, f.default_sql from indexlake_field f
+        """select t.table_id, t.table_name, f.field_name, f.default_sql from indexlake_field f
         join indexlake_table t on t.table_id = f.table_id
         where f.end_snapshot is null and t.end_snapshot is null and f.default_sql is not null"""
     )
-    for table, column, text in rows:
-        if sequence.full_name.lower() in [f"{space}.{name}".lower() for space, name in sequences_in(text)]:
-            raise SchemaError(
-                f"The sequence {sequence.full_name!r} is the default of column {column!r} of table {table!r}. Drop the "
-                "default first (ALTER TABLE … ALTER … DROP DEFAULT), or the table.",
-                column=column,
-            )
+    full = sequence.full_name.lower()
+    return [
+        (table_id, table, column)
+        for table_id, table, column, text in rows
+        if full in [f"{space}.{name}".lower() for space, name in sequences_in(text)]
+    ]
+
+
+def _needed(sequence: Named, by: list[tuple[int, str, str]]) -> SchemaError:
+    _, table, column = by[0]
+    return SchemaError(
+        f"The sequence {sequence.full_name!r} is the default of column {column!r} of table {table!r}. Drop the default "
+        "first (ALTER TABLE … ALTER … DROP DEFAULT), or the table; DROP SEQUENCE … CASCADE drops both.",
+        column=column,
+    )

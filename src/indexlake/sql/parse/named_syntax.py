@@ -205,9 +205,10 @@ def drop_named(r: TokenReader) -> st.DropNamed:
         kind = "table macro"
     if_exists = r.take("if", "exists")
     name = r.table_name(f"the name of the {kind}")
-    if not r.take("cascade"):  # no difference: only sequences are depended on, and those in use stay
+    cascade = r.take("cascade")
+    if not cascade:
         r.take("restrict")
-    return st.DropNamed(kind, name, if_exists)
+    return st.DropNamed(kind, name, if_exists, cascade)
 
 
 def comment(r: TokenReader) -> st.CommentOn:

@@ -270,6 +270,7 @@ class DropNamed:
     kind: str
     name: TableName
     if_exists: bool
+    cascade: bool  # together with the tables that need it
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> WriteResult:
     table = writing.table(statement.table)
+    if conflict.action == "update" and (statement.alias or statement.table.name).lower() == "excluded":
+        conflict.assignments[0].value.source.fail(
+            "EXCLUDED means the row that is not inserted: give the table an alias, as in insert into … as t.",
+            statement.table.place,
+        )
 
     def apply(tx: Transaction) -> int:
         own = writing.table(statement.table, tx)

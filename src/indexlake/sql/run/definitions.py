@@ -78,6 +78,8 @@ class Definitions:
             self._lake.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")
         if isinstance(statement, st.DropSchema):
+            if statement.name.lower() == MAIN:
+                raise SchemaError("The schema 'main' is always there and cannot be dropped.", name=MAIN)
             self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
             if statement.name.lower() == self._engine.namespace.lower():
                 self._engine.namespace = MAIN
@@ -118,7 +120,7 @@ class Definitions:
     def _check_schema(self, statement: st.Definition) -> None:
         """Refuse definitions in schemas that do not exist or that belong to DuckDB."""
         if isinstance(statement, st.CreateSchema):
-            if statement.name.lower() in SCHEMAS and not statement.if_not_exists:
+            if statement.name.lower() in (MAIN, *SCHEMAS) and not statement.if_not_exists:
                 raise AlreadyExistsError(f"The schema {statement.name!r} always exists.", name=statement.name)
             return
         if isinstance(statement, st.CreateTable):
@@ -135,7 +137,7 @@ class Definitions:
             raise SchemaError(
                 f"The schema {namespace!r} only describes what is there; create it in another one.", name=namespace
             )
-        if namespace.lower() not in [name.lower() for name in self._lake.namespaces()]:
+        if namespace.lower() not in [MAIN, *(name.lower() for name in self._lake.namespaces())]:
             raise NotFoundError(f"There is no schema {namespace!r}: CREATE SCHEMA makes it.", name=namespace)
 
     # ------------------------------------------------------------ create table

@@ -9,6 +9,7 @@ from typing import Any
 from indexlake.catalog.named import find_named, list_named
 from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed
 from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, OwnershipError
+from indexlake.pipeline.meta import publish_meta
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -211,7 +212,10 @@ def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None
                 return
     with view.lake.catalog.read() as r:
         kind = next((kind for kind in kinds if find_named(r, kind, namespace, name.name)), statement.kind)
-    view.lake._define(DropNamed(kind, namespace, name.name, statement.if_exists), f"drop {kind}")
+    change = DropNamed(kind, namespace, name.name, statement.if_exists, statement.cascade)
+    view.lake._define(change, f"drop {kind}")
+    for table_id in change.found:
+        publish_meta(view.lake, table_id)
 
 
 # ---------------------------------------------------------------- comments
