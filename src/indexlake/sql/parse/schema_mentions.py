@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexlake.sql.parse.fragment import Edit, Fragment, composed
-from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.parse.tokens import Token, quoted
 
 SCHEMAS = ("information_schema", "pg_catalog")
 TABLES = (
@@ -35,11 +36,14 @@ class Mention:
     text: str  # as written in a query for all of it
     alias: str | None  # the name that qualifies its columns; None: the query gives it one
     described: Fragment | None = None  # the query whose columns it shows
+    is_query: bool = False  # it stands where a query does, rather than a table
 
     def name(self, number: int) -> str:
         return f"{PREFIX}{number}"
 
     def edit(self, number: int) -> Edit:
+        if self.is_query:
+            return self.start, self.end, f"(from {quoted(self.name(number))})"
         alias = "" if self.alias is None else f" as {quoted(self.alias)}"
         return self.start, self.end, quoted(self.name(number)) + alias
 
@@ -72,7 +76,10 @@ def schema_mentions(fragment: Fragment) -> tuple[Mention, ...]:
             text = fragment.source.text[first.start : tokens[last].end]
             alias = None if named else (first if tokens[last].is_symbol(")") else tokens[last]).value
             alias = "shown" if first.is_symbol("(") and not named else alias
-            found.append(Mention(first.start, tokens[last].end, text, alias, described))
+            before = tokens[n - 1] if n else None
+            is_table = before is not None and (before.is_word("from", "join") or before.is_symbol(","))
+            is_query = first.is_symbol("(") and not is_table
+            found.append(Mention(first.start, tokens[last].end, text, alias, described, is_query))
         n = last + 1
     return tuple(found)
 
@@ -82,15 +89,24 @@ def _shows(fragment: Fragment, n: int) -> bool:
     ahead = fragment.tokens[n : n + 2]
     if len(ahead) < 2 or not ahead[0].is_word("show", "describe", "desc"):
         return False
-    if ahead[1].is_word(*_QUERIES):
+    if _is_query(fragment.tokens, n + 1):
         return True
     last = fragment.tokens[_closing(fragment, n - 1) - 1]
     return not ahead[1].is_symbol("(", "*", ",", ".", ")") and last.kind in ("word", "name")
 
 
+def _is_query(tokens: Sequence[Token], n: int) -> bool:
+    """Return whether a query comes next, in parentheses or not."""
+    while n < len(tokens) and tokens[n].is_symbol("("):
+        n += 1
+        if n < len(tokens) and tokens[n].is_word("describe", "show", "summarize"):
+            return True
+    return n < len(tokens) and tokens[n].is_word(*_QUERIES)
+
+
 def _described(fragment: Fragment, n: int, closing: int, common: tuple[int, Fragment] | None) -> Fragment | None:
     """Return the query before ``closing``, with the common tables of the whole one if they come before it."""
-    if not fragment.tokens[n].is_word(*_QUERIES):
+    if not _is_query(fragment.tokens, n):
         return None
     inner = Fragment(fragment.source, fragment.tokens[n:closing], fragment.question_marks)
     if common is None or n < common[0]:

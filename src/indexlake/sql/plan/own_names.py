@@ -64,6 +64,8 @@ class Meaning:
     """The macros that are being expanded."""
     sequence_in: Callable[[str], str] = str
     """Returns the namespace of a sequence."""
+    temporary: Collection[str] = ()
+    """The temporary sequences, in lower case, which are DuckDB's own."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -163,6 +165,9 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     if name.count('"') % 2:
         text.source.fail("This name begins with a quotation mark that is not closed.", inside[0].start)
     name = name.replace('"', "")
+    space, _, own = name.rpartition(".")
+    if space.lower() in ("", "temp") and own.lower() in meaning.temporary:
+        return (inside[0].start, inside[-1].end, f"'{quoted(own)}'".replace("''", "'")) if space else None
     full = (name if "." in name else f"{meaning.sequence_in(name)}.{name}").replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
     made = f"{function}('{full}')"

@@ -167,7 +167,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
     _define_views(database, [n for n in named if n.kind == "view"])
-    _define_temporary(database, engine)
+    _define_temporary(database, engine, last)
     for macro in (n for n in named if n.kind in ("macro", "table macro")):
         with suppress(duckdb.Error):  # it may name something that does not exist
             database.execute(f"create macro {_full(macro)} {_overloads(macro)}")
@@ -244,14 +244,19 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
         last[sequence.namespace, sequence.name], asked = newest, 0
     elif newest is not None and asked > _ASKED:
         body["start"], asked = newest, 1
-    cycle = "cycle" if body["cycle"] else "no cycle"
-    database.execute(
-        f"create sequence {_full(sequence)} increment by {body['increment']} minvalue {body['min']} "
-        f"maxvalue {body['max']} start with {body['start']} {cycle}"
-    )
+    database.execute(sequence_text(_full(sequence), body))
     if asked:
         database.execute(f"select nextval({_text(_full(sequence))}) from range({asked})")
     _comment(database, "sequence", _full(sequence), body.get("comment"))
+
+
+def sequence_text(name: str, body: Mapping[str, Any]) -> str:
+    """Return the statement that creates a sequence; ``name`` is quoted."""
+    cycle = "cycle" if body["cycle"] else "no cycle"
+    return (
+        f"create sequence {name} increment by {body['increment']} minvalue {body['min']} maxvalue {body['max']} "
+        f"start with {body['start']} {cycle}"
+    )
 
 
 def _define_index(
@@ -367,11 +372,17 @@ def _listed(fields: Sequence[Field]) -> str:
     return ", ".join(quoted(f.name) for f in fields)
 
 
-def _define_temporary(database: Any, engine: Engine) -> None:
-    """Define the temporary tables that name nothing of the lake's, which this database lacks, and temporary views."""
+def _define_temporary(database: Any, engine: Engine, last: dict[tuple[str, str], int]) -> None:
+    """Define temporary sequences and views, and those tables that name nothing of the lake's, which is not here."""
     import duckdb
 
     texts = []
+    sequences = {name: body for (kind, name), body in engine.temporary_names.items() if kind == "sequence"}
+    for name, body in sequences.items():
+        texts.append(sequence_text(quoted(name), body).replace("create", "create temp", 1))
+        asked = "select last_value from duckdb_sequences() where sequence_name = $name and last_value is not null"
+        for number in engine.table(asked, {"name": name}).column(0).to_pylist():
+            last.setdefault(("main", name), number)
     if engine.temporary_tables:
         asked = "select sql from duckdb_tables() where not internal and table_name in (select unnest($names))"
         named = engine.table(asked, {"names": list(engine.temporary_tables.values())}).column(0).to_pylist()
