@@ -377,8 +377,8 @@ def _define_temporary(database: Any, engine: Engine, last: dict[tuple[str, str],
     import duckdb
 
     texts = []
-    sequences = {name: body for (kind, name), body in engine.temporary_names.items() if kind == "sequence"}
-    for name, body in sequences.items():
+    for body in (body for (kind, _), body in engine.temporary_names.items() if kind == "sequence"):
+        name = body["name"]
         texts.append(sequence_text(quoted(name), body).replace("create", "create temp", 1))
         asked = "select last_value from duckdb_sequences() where sequence_name = $name and last_value is not null"
         for number in engine.table(asked, {"name": name}).column(0).to_pylist():
@@ -386,7 +386,7 @@ def _define_temporary(database: Any, engine: Engine, last: dict[tuple[str, str],
     if engine.temporary_tables:
         asked = "select sql from duckdb_tables() where not internal and table_name in (select unnest($names))"
         named = engine.table(asked, {"names": list(engine.temporary_tables.values())}).column(0).to_pylist()
-        texts = [text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1) for text in named]
+        texts += [text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1) for text in named]
     for view in engine.temporary_views.values():
         columns = f" ({', '.join(map(quoted, view.columns))})" if view.columns else ""
         texts.append(f"create temp view {quoted(view.name)}{columns} as {view.text}")

@@ -120,9 +120,10 @@ def create_named(engine: Engine, view: Viewpoint, statement: st.CreateNamed, par
                 name=statement.name.name,
             )
         if statement.kind == "sequence":
-            _drop_in_engine(engine, statement.name.name)
+            body["name"] = statement.name.name
+            _drop_in_engine(engine, body["name"])
             with engine.cursor() as cursor:
-                cursor.execute(sequence_text(quoted(key[1]), body))
+                cursor.execute(sequence_text(quoted(body["name"]), body))
         engine.temporary_names[key] = body
         return
     namespace = statement.name.namespace or view.namespace
@@ -244,7 +245,7 @@ def _drop_in_engine(engine: Engine, sequence: str) -> None:
 
     try:
         with engine.cursor() as cursor:
-            cursor.execute(f"drop sequence if exists {quoted(sequence.lower())}")
+            cursor.execute(f"drop sequence if exists {quoted(sequence)}")
     except duckdb.DependencyException:
         raise SchemaError(
             f"A temporary table takes numbers from the sequence {sequence!r}: drop the table first.", name=sequence
