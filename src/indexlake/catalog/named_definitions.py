@@ -13,6 +13,7 @@ from indexlake.catalog.named import Named, end_named, find_named, insert_named, 
 from indexlake.catalog.sequence_calls import forget_calls
 from indexlake.catalog.tables import next_values
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
+from indexlake.schema.names import full_name
 
 if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
@@ -29,7 +30,7 @@ class CreateNamed:
     table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        full = f"{self.namespace}.{self.name}"
+        full = full_name(self.namespace, self.name)
         if self.kind == "view" and (table := find_table(tx, self.namespace, self.name)) is not None:
             raise AlreadyExistsError(
                 f"{table.full_name!r} is a table; a view needs a name of its own. Choose another, or drop the table.",
@@ -74,7 +75,7 @@ class DropNamed:
             table = find_table(tx, self.namespace, self.name) if self.kind == "view" else None
             if self.missing_ok and table is None:
                 return False
-            full = f"{self.namespace}.{self.name}"
+            full = full_name(self.namespace, self.name)
             hint = "" if table is None else f" {full!r} is a table: DROP TABLE drops it."
             raise NotFoundError(f"There is no {self.kind} {full!r}.{hint}", name=full)
         if self.kind == "sequence":
@@ -121,7 +122,7 @@ class ChangeNamed:
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         existing = find_named(tx, self.kind, self.namespace, self.name)
         if existing is None:
-            full = f"{self.namespace}.{self.name}"
+            full = full_name(self.namespace, self.name)
             raise NotFoundError(f"There is no {self.kind} {full!r}.", name=full)
         body = {**existing.body, **self.changes}
         if body == existing.body:

@@ -364,13 +364,13 @@ class RenameTable:
     name: str
 
     def on(self, d: Definition) -> Definition:
-        from indexlake.catalog.definitions import split_name
+        from indexlake.schema.names import split_name
 
         try:
-            namespace, name = split_name(self.name)
+            namespace, name = split_name(self.name, d.namespace)
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
-        return replace(d, namespace=namespace if "." in self.name else d.namespace, name=name)
+        return replace(d, namespace=namespace, name=name)
 
 
 @dataclass(frozen=True, slots=True)

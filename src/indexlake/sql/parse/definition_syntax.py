@@ -365,8 +365,7 @@ def _action(r: TokenReader) -> st.AlterAction:
             r.take("restrict")
         return st.DropColumn(name, if_exists, cascade)
     if r.take("rename", "to"):
-        new = r.table_name()
-        return st.RenameTable(new.name if new.namespace is None else f"{new.namespace}.{new.name}")
+        return st.RenameTable(r.table_name())
     if r.take("rename"):
         r.take("column")
         old = ".".join(r.parts("a column name"))

@@ -315,7 +315,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, eq=False)
 class RenameTable:
-    new: str
+    new: TableName
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from indexlake.catalog.definitions import split_name
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, SchemaError
 from indexlake.evolution.alterations import SetDefault
 from indexlake.expr.expression import expr
+from indexlake.schema.names import split_name
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -247,7 +247,7 @@ class Definitions:
             raise SchemaError(f"Table {table.name!r} has a primary key, ({', '.join(keys[0])}), and it has only one.")
         columns = [f.name for f in map(schema.field, constraint.unique)]
         nullable = [name for name in columns if schema.field(name).nullable]
-        name = constraint.name or key_name(table.name.rpartition(".")[2])
+        name = constraint.name or key_name(split_name(table.name)[1])
         try:
             for column in columns:
                 table.set_not_null(column)
@@ -260,7 +260,7 @@ class Definitions:
 
     def _add_unique(self, table: Table, constraint: st.Constraint) -> None:
         names = [table._schema_now().field(name).name for name in constraint.unique]
-        name = constraint.name or unique_name(table.name.rpartition(".")[2], names)
+        name = constraint.name or unique_name(split_name(table.name)[1], names)
         table.create_index(name, names, unique=True)
 
     def _create_from_query(
@@ -375,8 +375,7 @@ class Definitions:
         elif isinstance(action, st.RenameColumn):
             table.rename_column(action.old, action.new)
         elif isinstance(action, st.RenameTable):
-            namespace = statement.table.namespace or self._view.namespace
-            table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
+            table.rename(action.new.full(statement.table.namespace or self._view.namespace))
         elif isinstance(action, st.ChangeType):
             self._change_type(statement.table, table, action)
         elif isinstance(action, st.SetDefault):

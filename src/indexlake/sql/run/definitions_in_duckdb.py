@@ -360,12 +360,12 @@ def constraint_of(index: Index, schema: TableSchema) -> str | None:
 
 def key_name(table: str) -> str:
     """Return the name of the index of a primary key that is added to a table later."""
-    return f"{table}_pkey"
+    return f"{table}_pkey".replace(".", "_")
 
 
 def unique_name(table: str, columns: Sequence[str]) -> str:
     """Return the name of the index of an unnamed unique constraint."""
-    return "_".join([table, *columns, "key"])
+    return "_".join([table, *columns, "key"]).replace(".", "_")  # names of indexes have no dots
 
 
 def _listed(fields: Sequence[Field]) -> str:

@@ -17,6 +17,7 @@ from indexlake.errors import (
     SchemaError,
 )
 from indexlake.pipeline.meta import publish_meta
+from indexlake.schema.names import full_name
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -261,7 +262,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
         assert statement.comment is not None
         statement.comment.source.fail("A comment must be a text, or NULL for none.", statement.comment.start)
     namespace = statement.name.namespace or view.namespace
-    full = f"{namespace}.{statement.name.name}"
+    full = full_name(namespace, statement.name.name)
     kind, changes = statement.kind, {"comment": comment}
     if kind == "index":
         comment_on_index(view, statement.name, comment)
