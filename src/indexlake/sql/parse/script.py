@@ -205,8 +205,10 @@ def _explain(r: TokenReader) -> st.Explain | st.ExplainOther:
     return st.ExplainOther(r.rest())
 
 
-def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery | st.Query:
+def _describe(r: TokenReader) -> st.Reading:
     r.place += 1
+    if r.sees("all", "tables") or (len(r.tokens) == 2 and (r.sees("tables") or r.sees("databases"))):
+        return _shown(r)
     if r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
         return st.DescribeQuery(st.Query(r.rest()))
     if r.at_end:
@@ -233,6 +235,10 @@ def _namespace(r: TokenReader) -> str:
 
 def _show(r: TokenReader) -> st.Reading:
     r.expect("show")
+    return _shown(r)
+
+
+def _shown(r: TokenReader) -> st.Reading:
     found: st.Reading
     if r.at_end or r.take("all", "tables"):
         found = _all_tables(r)
