@@ -207,7 +207,9 @@ def _explain(r: TokenReader) -> st.Explain | st.ExplainOther:
 
 def _describe(r: TokenReader) -> st.Reading:
     r.place += 1
-    if r.sees("all", "tables") or (len(r.tokens) == 2 and (r.sees("tables") or r.sees("databases"))):
+    if r.sees("all", "tables") or (
+        len(r.tokens) == 2 and (r.sees("tables") or r.sees("databases") or r.sees("schemas"))
+    ):
         return _shown(r)
     if r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
         return st.DescribeQuery(st.Query(r.rest()))
@@ -242,8 +244,8 @@ def _shown(r: TokenReader) -> st.Reading:
     found: st.Reading
     if r.at_end or r.take("all", "tables"):
         found = _all_tables(r)
-    elif r.sees("databases") or r.sees("variables"):
-        what = "(show databases)" if r.take("databases") else "duckdb_variables()"
+    elif r.sees("databases") or r.sees("schemas") or r.sees("variables"):
+        what = "duckdb_variables()" if r.sees("variables") else f"(show {r.name().lower()})"
         r.place = len(r.tokens)
         first = Fragment(r.source, r.tokens[:1], {})
         found = st.Query(edited(first, [(first.start, first.end, f"from {what}")]))
@@ -251,8 +253,6 @@ def _shown(r: TokenReader) -> st.Reading:
         return st.DescribeQuery(st.Query(r.rest()))
     elif r.take("tables"):
         found = st.ShowTables(_namespace(r) if r.take("from") or r.take("in") else None)
-    elif r.take("schemas") or r.take("namespaces"):
-        found = st.ShowSchemas()
     elif r.take("all", "indexes"):
         found = st.ShowIndexes(None, everywhere=True)
     elif r.take("indexes"):

@@ -50,11 +50,6 @@ class ShowTables:
 
 
 @dataclass(frozen=True, eq=False)
-class ShowSchemas:
-    pass
-
-
-@dataclass(frozen=True, eq=False)
 class ShowIndexes:
     table: TableName | None  # None: those of all tables of the namespace
     everywhere: bool = False  # in all namespaces
@@ -465,9 +460,7 @@ Definition = (
     | CreateIndex
     | DropIndex
 )
-Reading = (
-    Query | Explain | ExplainOther | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes | CopyTo
-)
+Reading = Query | Explain | ExplainOther | DescribeTable | DescribeQuery | ShowTables | ShowIndexes | CopyTo
 Around = Prepare | Deallocate | Setting | Variable | Nothing
 Meant = Write | Definition | Reading | Control
 Statement = Meant | Around | Execute

@@ -391,11 +391,9 @@ class _Session:
     def _read_at(self) -> int | None:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
-    def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
+    def _show(self, statement: st.ShowTables) -> SqlResult:
         with self.lake.catalog.read() as r:
             at = self.lake._readings.seen(r, self._read_at)
-            if isinstance(statement, st.ShowSchemas):
-                return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
             tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
         tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
