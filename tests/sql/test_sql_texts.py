@@ -333,7 +333,6 @@ def test_the_command_line_prints_results(lake: il.Lake, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("create sequence s cache 5", "A sequence can have START"),
-        ("create temp sequence s", "CREATE TEMP SEQUENCE is not supported: leave TEMP out"),
         ("create macro f(a) as a, (b) as b", "Two overloads of a macro take the same number of arguments"),
         ("create macro f(a) as $1 + a", "A macro is stored, so it cannot use parameters of the call"),
         ("comment on schema s is 'x'", "COMMENT ON SCHEMA is not supported"),

@@ -207,9 +207,8 @@ def _explain(r: TokenReader) -> st.Explain | st.ExplainOther:
 
 def _describe(r: TokenReader) -> st.Reading:
     r.place += 1
-    if r.sees("all", "tables") or (
-        len(r.tokens) == 2 and (r.sees("tables") or r.sees("databases") or r.sees("schemas"))
-    ):
+    alone = len(r.tokens) == 2 and any(map(r.sees, ("tables", "databases", "schemas")))
+    if alone or r.sees("all", "tables"):
         return _shown(r)
     if r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
         return st.DescribeQuery(st.Query(r.rest()))
