@@ -30,7 +30,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import Script, parse
-from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.parse.tokens import Source, folded, quoted, tokenize
 from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
 from indexlake.sql.plan.views import View, ViewsNamed
@@ -38,7 +38,7 @@ from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
 from indexlake.sql.run.definitions_in_duckdb import explained
-from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.engine import CASE, Engine
 from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
 from indexlake.sql.run.planned_query import PlannedQuery
@@ -87,7 +87,8 @@ def run(
         transaction._check()
         if token is not None:
             raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
-    script = parse(text)
+    known = lake._sql_engine
+    script = parse(folded(text) if known is not None and CASE in known.changed and isinstance(text, str) else text)
     parameters = Parameters(params, script.parameters, text)
     snapshot = None
     if at is not None:
@@ -219,6 +220,8 @@ class _Session:
                 writes += 1
             elif isinstance(statement, st.Write) and not is_open:
                 writes += 1
+            if isinstance(statement, st.Setting) and statement.name == CASE and len(statements) > 1:
+                source.fail(f"{CASE} concerns how a text is read: set it in a call of its own.", place)
             if self.snapshot is not None and not isinstance(statement, st.Reading | st.Around):
                 raise OwnershipError(
                     f"The lake at snapshot {self.snapshot} is read-only: use lake.sql without at=… to change rows."
