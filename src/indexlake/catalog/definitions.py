@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.fields import insert_checks, insert_fields
 from indexlake.catalog.named import end_named, find_named, list_named
+from indexlake.catalog.owned_sequences import end_owned
 from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
@@ -349,13 +350,13 @@ def make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
 
 
 def end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
-    return bool(
-        tx.execute(
-            """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?
-            where table_id = ? and end_snapshot is null""",
-            (snapshot, snapshot, snapshot, table_id),
-        )
+    ended = tx.execute(
+        """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?
+        where table_id = ? and end_snapshot is null""",
+        (snapshot, snapshot, snapshot, table_id),
     )
+    end_owned(tx, table_id, snapshot)
+    return bool(ended)
 
 
 def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> None:

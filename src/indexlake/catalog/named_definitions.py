@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from indexlake.catalog.definitions import end_table, find_table, list_tables, make_namespace, namespace_id_of
 from indexlake.catalog.driver import Transaction
-from indexlake.catalog.fields import sequences_in
 from indexlake.catalog.named import Named, end_named, find_named, insert_named, set_body
+from indexlake.catalog.owned_sequences import OWNER, needed, tables_needing
 from indexlake.catalog.sequence_calls import forget_calls
 from indexlake.catalog.tables import next_values
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
@@ -78,17 +78,17 @@ class DropNamed:
             full = full_name(self.namespace, self.name)
             hint = "" if table is None else f" {full!r} is a table: DROP TABLE drops it."
             raise NotFoundError(f"There is no {self.kind} {full!r}.{hint}", name=full)
+        end_named(tx, existing.named_id, snapshot)
         if self.kind == "sequence":
-            needed = _tables_needing(tx, existing)
-            if needed and not self.cascade:
-                raise _needed(existing, needed)
-            dropped = {table_id for table_id, _, _ in needed}
+            needing = tables_needing(tx, existing)
+            if needing and not self.cascade:
+                raise needed(existing, needing)
+            dropped = {table_id for table_id, _, _ in needing}
             clustered = [t.table_id for t in list_tables(tx) if t.is_clustered and t.table_id in dropped]
             for table_id in dropped:
                 end_table(tx, table_id, snapshot)
             self.found[:] = clustered
             forget_calls(tx, existing.named_id)
-        end_named(tx, existing.named_id, snapshot)
         return True
 
 
@@ -138,25 +138,30 @@ class ChangeNamed:
         return True
 
 
-def _tables_needing(tx: Transaction, sequence: Named) -> list[tuple[int, str, str]]:
-    """Return the id and name of each table with a default that names a sequence in full, and the column."""
-    rows = tx.rows(
-        """select t.table_id, t.table_name, f.field_name, f.default_sql from indexlake_field f
-        join indexlake_table t on t.table_id = f.table_id
-        where f.end_snapshot is null and t.end_snapshot is null and f.default_sql is not null"""
-    )
-    full = sequence.full_name.lower()
-    return [
-        (table_id, table, column)
-        for table_id, table, column, text in rows
-        if full in [f"{space}.{name}".lower() for space, name in sequences_in(text)]
-    ]
+@dataclass(frozen=True, slots=True)
+class OwnSequence:
+    """Makes a sequence belong to a table: it is dropped with it, and not without it."""
 
+    namespace: str
+    name: str
+    table_namespace: str
+    table: str
+    missing_ok: bool = False
+    table_id: ClassVar[None] = None
 
-def _needed(sequence: Named, by: list[tuple[int, str, str]]) -> SchemaError:
-    _, table, column = by[0]
-    return SchemaError(
-        f"The sequence {sequence.full_name!r} is the default of column {column!r} of table {table!r}. Drop the default "
-        "first (ALTER TABLE … ALTER … DROP DEFAULT), or the table; DROP SEQUENCE … CASCADE drops both.",
-        column=column,
-    )
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        sequence = find_named(tx, "sequence", self.namespace, self.name)
+        full = full_name(self.namespace, self.name)
+        if sequence is None:
+            if self.missing_ok:
+                return False
+            raise NotFoundError(f"There is no sequence {full!r}.", name=full)
+        table = find_table(tx, self.table_namespace, self.table)
+        if table is None:
+            full = full_name(self.table_namespace, self.table)
+            raise NotFoundError(f"There is no table {full!r}.", name=full)
+        owner = sequence.body.get(OWNER)
+        if owner is not None and owner != table.table_id:
+            raise SchemaError(f"The sequence {full!r} belongs to another table already.", name=full)
+        set_body(tx, sequence.named_id, {**sequence.body, OWNER: table.table_id})
+        return owner is None

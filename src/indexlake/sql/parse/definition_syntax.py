@@ -318,12 +318,20 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.Dro
     return found
 
 
-def alter(r: TokenReader) -> st.AlterTable | st.RenameView:
+def alter(r: TokenReader) -> st.AlterTable | st.RenameView | st.OwnSequence:
     r.expect("alter")
+    if r.sees("sequence") and any(t.is_word("owned") for t in r.tokens):
+        r.expect("sequence")
+        if_exists = r.take("if", "exists")
+        sequence = r.table_name("the name of the sequence")
+        r.expect("owned", "by")
+        owned = st.OwnSequence(sequence, r.table_name(), if_exists)
+        r.expect_end()
+        return owned
     for what, way in (
         ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
         ("index", "drop it and create it again"),
-        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the next number"),
+        ("sequence", "only OWNED BY is; CREATE OR REPLACE SEQUENCE … START with the next number"),
         ("type", "CREATE OR REPLACE TYPE"),
         ("macro", "CREATE OR REPLACE MACRO"),
         ("database", "a lake has no such settings"),

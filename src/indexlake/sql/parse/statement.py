@@ -269,6 +269,14 @@ class DropNamed:
 
 
 @dataclass(frozen=True, eq=False)
+class OwnSequence:
+    name: TableName
+    owner: TableName
+    if_exists: bool
+    kind: str = "sequence"
+
+
+@dataclass(frozen=True, eq=False)
 class CommentOn:
     kind: str  # "table" | "view" | "column" | "index" | "sequence" | "type" | "macro" | "table macro"
     name: TableName
@@ -455,6 +463,7 @@ Definition = (
     | DropView
     | RenameView
     | DropNamed
+    | OwnSequence
     | CommentOn
     | AlterTable
     | CreateIndex

@@ -40,7 +40,7 @@ from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import create_index, drop_index
-from indexlake.sql.run.named_definitions import comment_on, create_named, drop_named
+from indexlake.sql.run.named_definitions import comment_on, create_named, drop_named, own_sequence
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.row_writes import RowWrites
@@ -104,6 +104,9 @@ class Definitions:
         if isinstance(statement, st.DropNamed):
             drop_named(self._engine, self._view, statement)
             return _done(f"drop {statement.kind}")
+        if isinstance(statement, st.OwnSequence):
+            own_sequence(self._view, statement)
+            return _done("alter sequence")
         if isinstance(statement, st.CommentOn):
             comment_on(self._engine, self._view, statement, self._parameters)
             return _done("comment")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from indexlake.catalog.named import find_named, list_named
-from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed
+from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed, OwnSequence
 from indexlake.errors import (
     AlreadyExistsError,
     ExpressionError,
@@ -239,6 +239,13 @@ def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None
     view.lake._define(change, f"drop {kind}")
     for table_id in change.found:
         publish_meta(view.lake, table_id)
+
+
+def own_sequence(view: Viewpoint, statement: st.OwnSequence) -> None:
+    name, owner = statement.name, statement.owner
+    space = owner.namespace or namespace_of(view, owner.name)
+    change = OwnSequence(name.namespace or view.namespace, name.name, space, owner.name, statement.if_exists)
+    view.lake._define(change, "alter sequence")
 
 
 def _drop_in_engine(engine: Engine, sequence: str) -> None:
