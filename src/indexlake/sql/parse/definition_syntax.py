@@ -14,6 +14,10 @@ from indexlake.sql.parse.tokens import quoted
 _NUMBERING = ("autoincrement", "auto_increment", "identity", "generated")
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
                  "constraint", "using", "comment", *_NUMBERING)  # fmt: skip
+_COMPRESSION = (
+    "uncompressed", "rle", "dictionary", "pfor", "bitpacking", "fsst", "chimp", "patas", "alp", "alprd", "zstd",
+    "roaring", "dict_fsst",
+)  # fmt: skip
 _AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint", "collate", "using")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
@@ -245,9 +249,9 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
         elif r.take("collate"):
             collation = _collation(r)
         elif r.take("using", "compression"):  # blocks choose their own encodings
-            if r.sees("auto") or r.sees("constant") or r.sees("empty"):
-                r.fail("This kind of compression cannot be chosen: leave USING COMPRESSION out.")
-            r.name("a kind of compression")
+            kind = r.here
+            if r.name("a kind of compression").lower() not in _COMPRESSION:
+                r.fail(f"USING COMPRESSION can be {', '.join(_COMPRESSION)}, or left out.", kind)
         elif r.sees("check") or r.sees("unique"):
             constraints.append(_constraint(r, own, name))
         else:
