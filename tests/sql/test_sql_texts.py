@@ -47,6 +47,8 @@ def two_rows(lake: il.Lake) -> None:
         ("select $v::varchar, $l", {"v": Decimal("1.5E+3"), "l": [Decimal("1E+1")]}, [("1500", [Decimal(10)])]),
         ("select $v", {"v": {"a": Decimal("-2E+2")}}, [({"a": Decimal(-200)},)]),
         ("select $v", {"v": Decimal("1E+40")}, [(1e40,)]),
+        ("select $v", {"v": pa.scalar(Decimal(1000), pa.decimal128(10, -2))}, [(Decimal(1000),)]),
+        ("select $v + 1, $l", {"v": pa.scalar(41, pa.int8()), "l": pa.scalar([1, None])}, [(42, [1, None])]),
         ("select id from t where id = $n", {"n": np.int64(2)}, [(2,)]),
         ("select id from t where name = $s", {"s": pa.scalar("b")}, [(2,)]),
         ("select $x is null, $y, $b", {"x": None, "y": True, "b": b"\x00'"}, [(True, True, b"\x00'")]),
