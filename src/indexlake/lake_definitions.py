@@ -15,7 +15,6 @@ from indexlake.catalog.definitions import (
     DropNamespace,
     DropTable,
     check_layout,
-    split_name,
 )
 from indexlake.catalog.named import find_named
 from indexlake.commit.write_set import WriteResult, WriteSet
@@ -25,6 +24,7 @@ from indexlake.evolution.alterations import RenameTable
 from indexlake.evolution.table_rules import Checks, split_defaults, with_rules
 from indexlake.pipeline.meta import publish_meta
 from indexlake.schema import as_schema, new_fields
+from indexlake.schema.names import full_name, split_name
 from indexlake.sources.rows import schema_and_rows
 from indexlake.storage.names import namespace_folder
 from indexlake.table import Table
@@ -143,9 +143,9 @@ class LakeDefinitions:
             made_checks,
         )
         self._define(change, "create table")
-        table_id, full_name, new = change.found[0]
+        table_id, made, new = change.found[0]
         self._forget_tables(change.replaced)
-        table = Table(lake, table_id, full_name)
+        table = Table(lake, table_id, made)
         if new and layout == "clustered":
             publish_meta(lake, table_id)
         if rows is not None and new:
@@ -154,9 +154,9 @@ class LakeDefinitions:
             except BaseException:
                 with suppress(IndexLakeError):
                     if made_as != table_name or not len(table):
-                        self.drop_table(full_name)
+                        self.drop_table(made)
                 raise
-        return table if made_as == table_name else self._take_name(table, f"{namespace}.{table_name}")
+        return table if made_as == table_name else self._take_name(table, full_name(namespace, table_name))
 
     def _take_name(self, table: Table, name: str) -> Table:
         """Rename a table, ending any table that has the new name in the same commit."""
@@ -188,7 +188,7 @@ class LakeDefinitions:
                 known = [t.full_name for t in definitions.list_tables(r, at)]
                 view = find_named(r, "view", namespace, table_name, at)
         if record is None:
-            full = f"{namespace}.{table_name}"
+            full = full_name(namespace, table_name)
             near = definitions.near_name(full, known)
             hint = f" Did you mean {near!r}?" if near else ""
             if view is not None:

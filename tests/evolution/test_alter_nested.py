@@ -83,13 +83,21 @@ def test_nested_fields_are_added_dropped_renamed_and_widened(lake: il.Lake, tabl
     assert t.get(13)["items"] == expected[13]["items"]
 
 
-def test_the_default_of_a_column_changes_with_its_fields(lake: il.Lake) -> None:
+def test_a_field_that_is_added_is_null_in_the_default_of_its_column(lake: il.Lake) -> None:
     schema = pa.schema([("id", pa.int64()), ("p", pa.struct([("x", pa.int32())]))])
     t = lake.create_table("t", schema, defaults={"p": {"x": 1}})
-    t.add_column("p.y", pa.int32(), default=2)
-    t.rename_column("p.x", "z")
+    t.insert({"id": 0})
+    t.add_column("q", pa.struct([("x", pa.int32())]), default={"x": 3})
+    with t.alter() as a:
+        a.add_column("p.y", pa.int32(), default=2)
+        a.add_column("q.y", pa.int32(), default=2)
+        a.add_column("q.n", pa.int32(), default=4, nullable=False)
+        a.rename_column("p.x", "z")
     t.insert({"id": 1})
-    assert t.scan().to_pylist() == [{"id": 1, "p": {"z": 1, "y": 2}}]
+    assert sorted(t.scan().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 0, "p": {"z": 1, "y": 2}, "q": {"x": 3, "y": 2, "n": 4}},
+        {"id": 1, "p": {"z": 1, "y": None}, "q": {"x": 3, "y": None, "n": 4}},
+    ]
 
 
 def test_names_of_nested_fields_match_in_any_case(lake: il.Lake, fill: Fill) -> None:

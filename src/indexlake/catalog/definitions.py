@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.fields import insert_checks, insert_fields
 from indexlake.catalog.named import end_named, find_named, list_named
+from indexlake.catalog.owned_sequences import end_owned
 from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError, SchemaError
 from indexlake.schema import Field
+from indexlake.schema.names import full_name
 from indexlake.schema.rules import Check
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class TableRecord:
 
     @property
     def full_name(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return full_name(self.namespace, self.name)
 
     @property
     def is_clustered(self) -> bool:
@@ -67,18 +69,6 @@ def near_name(wanted: str, known: Iterable[str]) -> str | None:
 
     found = max(known, key=likeness, default=None)
     return found if found is not None and likeness(found)[0] >= 0.6 else None
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Split ``"sales.orders"`` into namespace and table; without a dot the namespace is ``main``."""
-    namespace, dot, table = name.rpartition(".") if isinstance(name, str) else ("", "", "")
-    namespace = namespace if dot else "main"
-    if not table or not namespace or "\x00" in name or "." in namespace:
-        raise NotFoundError(
-            f"{name!r} is not a table name. Write 'table' or 'namespace.table', without further dots.",
-            name=str(name),
-        )
-    return namespace, table
 
 
 # ---------------------------------------------------------------- reading
@@ -146,7 +136,7 @@ def name_at(r: ReadTransaction | Transaction, table: TableRecord, at: int) -> st
     if table.named_in > at:
         for table_id, space, name in _former_names(r, at):
             if table_id == table.table_id:
-                return f"{space}.{name}"
+                return full_name(space, name)
     return table.full_name
 
 
@@ -278,7 +268,7 @@ class CreateTable:
             if self.exist_ok:
                 self.found[:] = [(existing.table_id, existing.full_name, False)]
                 return False
-            full = f"{self.namespace}.{self.name}"
+            full = full_name(self.namespace, self.name)
             raise AlreadyExistsError(
                 f"Table {full!r} already exists. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
                 name=full,
@@ -317,7 +307,7 @@ class CreateTable:
             (number,) = new_partition_ids(tx, 1)
             add_partitions(tx, table_id, [(number, None, None)], snapshot)
         hot.create(tx, table_id, fields, key)
-        self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
+        self.found[:] = [(table_id, full_name(self.namespace, self.name), True)]
         return True
 
 
@@ -360,13 +350,13 @@ def make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
 
 
 def end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
-    return bool(
-        tx.execute(
-            """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?
-            where table_id = ? and end_snapshot is null""",
-            (snapshot, snapshot, snapshot, table_id),
-        )
+    ended = tx.execute(
+        """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?
+        where table_id = ? and end_snapshot is null""",
+        (snapshot, snapshot, snapshot, table_id),
     )
+    end_owned(tx, table_id, snapshot)
+    return bool(ended)
 
 
 def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.schema.names import full_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Named:
 
     @property
     def full_name(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return full_name(self.namespace, self.name)
 
 
 def create_statements(d: Dialect) -> list[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from indexlake.catalog.definitions import find_table, make_namespace, namespace_id_of
+from indexlake.catalog.definitions import end_table, find_table, list_tables, make_namespace, namespace_id_of
 from indexlake.catalog.driver import Transaction
-from indexlake.catalog.fields import sequences_in
 from indexlake.catalog.named import Named, end_named, find_named, insert_named, set_body
+from indexlake.catalog.owned_sequences import OWNER, needed, tables_needing
 from indexlake.catalog.sequence_calls import forget_calls
 from indexlake.catalog.tables import next_values
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
+from indexlake.schema.names import full_name
 
 if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
@@ -29,7 +30,7 @@ class CreateNamed:
     table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        full = f"{self.namespace}.{self.name}"
+        full = full_name(self.namespace, self.name)
         if self.kind == "view" and (table := find_table(tx, self.namespace, self.name)) is not None:
             raise AlreadyExistsError(
                 f"{table.full_name!r} is a table; a view needs a name of its own. Choose another, or drop the table.",
@@ -63,7 +64,10 @@ class DropNamed:
     namespace: str
     name: str
     missing_ok: bool = False
+    cascade: bool = False  # together with the tables that need it
     table_id: ClassVar[None] = None
+    found: list[int] = field(default_factory=list, compare=False)
+    """The clustered tables that were dropped with it."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         existing = find_named(tx, self.kind, self.namespace, self.name)
@@ -71,13 +75,20 @@ class DropNamed:
             table = find_table(tx, self.namespace, self.name) if self.kind == "view" else None
             if self.missing_ok and table is None:
                 return False
-            full = f"{self.namespace}.{self.name}"
+            full = full_name(self.namespace, self.name)
             hint = "" if table is None else f" {full!r} is a table: DROP TABLE drops it."
             raise NotFoundError(f"There is no {self.kind} {full!r}.{hint}", name=full)
-        if self.kind == "sequence":
-            _refuse_needed(tx, existing)
-            forget_calls(tx, existing.named_id)
         end_named(tx, existing.named_id, snapshot)
+        if self.kind == "sequence":
+            needing = tables_needing(tx, existing)
+            if needing and not self.cascade:
+                raise needed(existing, needing)
+            dropped = {table_id for table_id, _, _ in needing}
+            clustered = [t.table_id for t in list_tables(tx) if t.is_clustered and t.table_id in dropped]
+            for table_id in dropped:
+                end_table(tx, table_id, snapshot)
+            self.found[:] = clustered
+            forget_calls(tx, existing.named_id)
         return True
 
 
@@ -111,7 +122,7 @@ class ChangeNamed:
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         existing = find_named(tx, self.kind, self.namespace, self.name)
         if existing is None:
-            full = f"{self.namespace}.{self.name}"
+            full = full_name(self.namespace, self.name)
             raise NotFoundError(f"There is no {self.kind} {full!r}.", name=full)
         body = {**existing.body, **self.changes}
         if body == existing.body:
@@ -127,17 +138,30 @@ class ChangeNamed:
         return True
 
 
-def _refuse_needed(tx: Transaction, sequence: Named) -> None:
-    """Refuse to change a sequence that defaults of tables refer to by its full name."""
-    rows = tx.rows(
-        """select t.table_name, f.field_name, f.default_sql from indexlake_field f
-        join indexlake_table t on t.table_id = f.table_id
-        where f.end_snapshot is null and t.end_snapshot is null and f.default_sql is not null"""
-    )
-    for table, column, text in rows:
-        if sequence.full_name.lower() in [f"{space}.{name}".lower() for space, name in sequences_in(text)]:
-            raise SchemaError(
-                f"The sequence {sequence.full_name!r} is the default of column {column!r} of table {table!r}. Drop the "
-                "default first (ALTER TABLE … ALTER … DROP DEFAULT), or the table.",
-                column=column,
-            )
+@dataclass(frozen=True, slots=True)
+class OwnSequence:
+    """Makes a sequence belong to a table: it is dropped with it, and not without it."""
+
+    namespace: str
+    name: str
+    table_namespace: str
+    table: str
+    missing_ok: bool = False
+    table_id: ClassVar[None] = None
+
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        sequence = find_named(tx, "sequence", self.namespace, self.name)
+        full = full_name(self.namespace, self.name)
+        if sequence is None:
+            if self.missing_ok:
+                return False
+            raise NotFoundError(f"There is no sequence {full!r}.", name=full)
+        table = find_table(tx, self.table_namespace, self.table)
+        if table is None:
+            full = full_name(self.table_namespace, self.table)
+            raise NotFoundError(f"There is no table {full!r}.", name=full)
+        owner = sequence.body.get(OWNER)
+        if owner is not None and owner != table.table_id:
+            raise SchemaError(f"The sequence {full!r} belongs to another table already.", name=full)
+        set_body(tx, sequence.named_id, {**sequence.body, OWNER: table.table_id})
+        return owner is None

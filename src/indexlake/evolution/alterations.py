@@ -19,7 +19,7 @@ from indexlake.errors import NotFoundError, SchemaError
 from indexlake.evolution.table_rules import default_text, new_check
 from indexlake.expr.expression import Expression
 from indexlake.expr.templates import calls, check_rules
-from indexlake.schema import COMMENT, Field, TableSchema, check_columns, encode_default, unknown_column
+from indexlake.schema import COMMENT, DEFAULT, Field, TableSchema, check_columns, encode_default, unknown_column
 from indexlake.schema.field_path import Path, Place, find, parse, shown, type_at
 from indexlake.schema.field_steps import AddField, DropField, RenameField, Step, Widen
 from indexlake.schema.rules import Check
@@ -39,13 +39,17 @@ class Column:
     steps: tuple[Step, ...] = ()
 
     def step(self, step: Step) -> Column:
-        """Return the column after a conversion step, which applies to its default too."""
+        """Return the column after a conversion step, which applies to its default too.
+
+        A field that is added is null in the default if it can be, whatever existing values get.
+        """
         old = self.field
         new = replace(old, type=step.type_after(old.type))
+        if old.initial is not None or isinstance(step, AddField):
+            new = replace(new, initial=(_converted(step, old, new, old.older),))
         if old.default is not None:
-            new = replace(new, default=_converted(step, old, new, old.default))
-        if old.initial is not None:
-            new = replace(new, initial=(_converted(step, old, new, old.initial[0]),))
+            by_default = replace(step, default=None) if isinstance(step, AddField) and step.nullable else step
+            new = replace(new, default=_converted(by_default, old, new, old.default))
         return replace(self, field=new, steps=(*self.steps, step) if self.before is not None else ())
 
 
@@ -268,6 +272,7 @@ class SetDefault:
 
     column: str
     default: Any  # a value, None for none, or an expression
+    metadata: Mapping[bytes, bytes] | None = None  # about the default
 
     def on(self, d: Definition) -> Definition:
         column = d.column(self.column)
@@ -279,7 +284,9 @@ class SetDefault:
             text = default_text(f, self.default)
         else:
             default = encode_default(f.name, codec_for(f.type), self.default)
-        changed = replace(f, default=default, default_sql=text, initial=(f.older,))
+        metadata = {key: value for key, value in (f.metadata or {}).items() if key != DEFAULT}
+        metadata |= self.metadata or {}
+        changed = replace(f, default=default, default_sql=text, initial=(f.older,), metadata=metadata or None)
         return d.with_column(column, replace(column, field=changed))
 
 
@@ -357,13 +364,13 @@ class RenameTable:
     name: str
 
     def on(self, d: Definition) -> Definition:
-        from indexlake.catalog.definitions import split_name
+        from indexlake.schema.names import split_name
 
         try:
-            namespace, name = split_name(self.name)
+            namespace, name = split_name(self.name, d.namespace)
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
-        return replace(d, namespace=namespace if "." in self.name else d.namespace, name=name)
+        return replace(d, namespace=namespace, name=name)
 
 
 @dataclass(frozen=True, slots=True)

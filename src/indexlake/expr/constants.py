@@ -61,8 +61,12 @@ class NotCovered(Exception):
 
 def plain(value: Any) -> Any:
     """Return a parameter with its containers as lists; cheap for values that are plain already."""
+    if type(value) is decimal.Decimal:
+        return _exact(value)
     if type(value) in _CONTAINERS:
         _check_depth(value)
+        if type(value) is dict or decimal.Decimal in set(map(type, value)) or _CONTAINERS & set(map(type, value)):
+            return _exact(value)
     if type(value) is list:
         return value[:]  # the caller may change it later
     if isinstance(value, str):
@@ -74,12 +78,22 @@ def plain(value: Any) -> Any:
     if is_missing(value):
         raise ExpressionError(f"{value!r} is not a value; give None for a missing one")
     if isinstance(value, (tuple, set, frozenset, range)):
-        return list(value)
+        return plain(list(value))
     if isinstance(value, (pa.Array, pa.ChunkedArray)):
-        return [python_value(item) for item in value]
+        return plain([python_value(item) for item in value])
     if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
-        return value.tolist()
+        return plain(value.tolist())
     return value
+
+
+def _exact(value: Any) -> Any:
+    """Return a parameter whose decimals have no positive exponent, which DuckDB's client reads as a negative one."""
+    if type(value) is decimal.Decimal:
+        type_, held = decimal_constant(value)
+        return held if type_ == DOUBLE else value if type_.scale else decimal.Decimal(held)
+    if type(value) is dict:
+        return {name: _exact(item) for name, item in value.items()}
+    return [_exact(item) for item in value] if type(value) in _CONTAINERS else value
 
 
 def _check_depth(value: Any) -> None:

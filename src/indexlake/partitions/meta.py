@@ -24,6 +24,7 @@ from indexlake.errors import CorruptionError
 from indexlake.indexes.index import Index, Link
 from indexlake.indexes.kind import SegmentFile
 from indexlake.partitions.partition import Partition
+from indexlake.schema.names import full_name
 
 FORMAT = 1
 _MAGIC = "indexlake-meta"
@@ -90,7 +91,7 @@ class TableMeta:
 
     @property
     def full_name(self) -> str:
-        return f"{self.table['namespace_name']}.{self.table['table_name']}"
+        return full_name(self.table["namespace_name"], self.table["table_name"])
 
     @property
     def segments(self) -> dict[int, SegmentFile]:

@@ -11,6 +11,7 @@ from indexlake.schema.definition import (
 )
 from indexlake.schema.table_schema import (
     COMMENT,
+    DEFAULT,
     END,
     RESERVED_PREFIX,
     ROW_ID,
@@ -23,6 +24,7 @@ from indexlake.schema.table_schema import (
 
 __all__ = [
     "COMMENT",
+    "DEFAULT",
     "END",
     "RESERVED_PREFIX",
     "ROW_ID",

@@ -30,6 +30,8 @@ END = "_indexlake_end"
 RESERVED_PREFIX = "_indexlake_"
 COMMENT = b"comment"
 """The metadata key for a column's comment."""
+DEFAULT = b"indexlake:default"
+"""The metadata key for a constant default: the value as it is stored, and the SQL that it was written as."""
 
 FUNCTIONS_WITHOUT_PARENTHESES = frozenset({
     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_user", "session_user",

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexlake.catalog.definitions import split_name
 from indexlake.catalog.named import Named, find_named
 from indexlake.catalog.sequence_calls import calls_of, take_calls
 from indexlake.errors import ConstraintError, NotFoundError, OwnershipError
+from indexlake.schema.names import split_name
 
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction

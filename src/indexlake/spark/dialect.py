@@ -69,7 +69,7 @@ class SparkText:
             return text
 
         query = planned.query
-        edits = query.edits_apart([table.found.schema.by_name.keys() for table in planned.tables], planned.namespace)
+        edits = query.edits_apart([table.found.schema.by_name.keys() for table in planned.tables], planned.namespaces)
         text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in edits]).text
         try:
             return sqlglot.parse_one(text, read="duckdb")

@@ -14,6 +14,10 @@ from indexlake.sql.parse.tokens import quoted
 _NUMBERING = ("autoincrement", "auto_increment", "identity", "generated")
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
                  "constraint", "using", "comment", *_NUMBERING)  # fmt: skip
+_COMPRESSION = (
+    "uncompressed", "rle", "dictionary", "pfor", "bitpacking", "fsst", "chimp", "patas", "alp", "alprd", "zstd",
+    "roaring", "dict_fsst",
+)  # fmt: skip
 _AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint", "collate", "using")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
@@ -245,9 +249,9 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
         elif r.take("collate"):
             collation = _collation(r)
         elif r.take("using", "compression"):  # blocks choose their own encodings
-            if r.sees("auto") or r.sees("constant") or r.sees("empty"):
-                r.fail("This kind of compression cannot be chosen: leave USING COMPRESSION out.")
-            r.name("a kind of compression")
+            kind = r.here
+            if r.name("a kind of compression").lower() not in _COMPRESSION:
+                r.fail(f"USING COMPRESSION can be {', '.join(_COMPRESSION)}, or left out.", kind)
         elif r.sees("check") or r.sees("unique"):
             constraints.append(_constraint(r, own, name))
         else:
@@ -318,12 +322,20 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.Dro
     return found
 
 
-def alter(r: TokenReader) -> st.AlterTable | st.RenameView:
+def alter(r: TokenReader) -> st.AlterTable | st.RenameView | st.OwnSequence:
     r.expect("alter")
+    if r.sees("sequence") and any(t.is_word("owned") for t in r.tokens):
+        r.expect("sequence")
+        if_exists = r.take("if", "exists")
+        sequence = r.table_name("the name of the sequence")
+        r.expect("owned", "by")
+        owned = st.OwnSequence(sequence, r.table_name(), if_exists)
+        r.expect_end()
+        return owned
     for what, way in (
         ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
         ("index", "drop it and create it again"),
-        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the next number"),
+        ("sequence", "only OWNED BY is; CREATE OR REPLACE SEQUENCE … START with the next number"),
         ("type", "CREATE OR REPLACE TYPE"),
         ("macro", "CREATE OR REPLACE MACRO"),
         ("database", "a lake has no such settings"),
@@ -365,8 +377,7 @@ def _action(r: TokenReader) -> st.AlterAction:
             r.take("restrict")
         return st.DropColumn(name, if_exists, cascade)
     if r.take("rename", "to"):
-        new = r.table_name()
-        return st.RenameTable(new.name if new.namespace is None else f"{new.namespace}.{new.name}")
+        return st.RenameTable(r.table_name())
     if r.take("rename"):
         r.take("column")
         old = ".".join(r.parts("a column name"))

@@ -17,9 +17,7 @@ def create_named(r: TokenReader, replace: bool, temporary: bool, if_not_exists: 
     kind = r.tokens[r.place - (4 if if_not_exists else 1)].value
     name = r.table_name(f"the name of the {kind}")
     if kind == "sequence":
-        if temporary:
-            r.fail("CREATE TEMP SEQUENCE is not supported: leave TEMP out, and DROP SEQUENCE afterwards.", r.tokens[0])
-        return st.CreateNamed(kind, name, if_not_exists, replace, False, _sequence(r))
+        return st.CreateNamed(kind, name, if_not_exists, replace, temporary, _sequence(r))
     if kind == "type":
         return _type(r, name, if_not_exists, replace, temporary)
     return _macro(r, name, if_not_exists, replace, temporary)
@@ -205,9 +203,10 @@ def drop_named(r: TokenReader) -> st.DropNamed:
         kind = "table macro"
     if_exists = r.take("if", "exists")
     name = r.table_name(f"the name of the {kind}")
-    if not r.take("cascade"):  # no difference: only sequences are depended on, and those in use stay
+    cascade = r.take("cascade")
+    if not cascade:
         r.take("restrict")
-    return st.DropNamed(kind, name, if_exists)
+    return st.DropNamed(kind, name, if_exists, cascade)
 
 
 def comment(r: TokenReader) -> st.CommentOn:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from indexlake.errors import ExpressionError
 from indexlake.expr.constants import plain
 from indexlake.expr.foreign_parameters import parameter_hint
+from indexlake.types.outside import python_value
 
 Params = Mapping[str, Any] | Sequence[Any] | None
 
@@ -35,14 +38,19 @@ class Parameters:
         unused = [name for name in given if name not in used]
         if unused:
             raise ExpressionError(f"Parameter ${unused[0]} is given, but the text does not use it.", text=text)
-        self.values = {name: plain(value) for name, value in given.items()}
+        self.values = {name: _taken(value) for name, value in given.items()}
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any]) -> Parameters:
         """Make the parameters of a statement that is known to use exactly these."""
         made = cls.__new__(cls)
-        made.values = {name: plain(value) for name, value in values.items()}
+        made.values = {name: _taken(value) for name, value in values.items()}
         return made
 
     def of(self, names: Iterable[str]) -> dict[str, Any]:
         return {name: self.values[name] for name in names}
+
+
+def _taken(value: Any) -> Any:
+    """Return a parameter as DuckDB takes it."""
+    return plain(python_value(value)) if isinstance(value, pa.Scalar) else plain(value)

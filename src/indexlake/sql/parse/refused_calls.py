@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _NO_LOG = "The engine keeps no log; EXPLAIN ANALYZE shows how a query runs."
 _NO_PROFILE = "Queries are not profiled in general: EXPLAIN ANALYZE profiles a single one."
+_NO_STORAGE = "It shows how DuckDB stores its own tables. t.stats() shows where the rows of a lake are."
 _NO_MEMORY = "It reads the memory of this process. Give Arrow data to a table's insert instead."
 REFUSED = {
     "enable_logging": _NO_LOG,
@@ -30,6 +31,8 @@ REFUSED = {
     "checkpoint": "Every commit is durable when it returns; the statement CHECKPOINT does nothing.",
     "force_checkpoint": "Every commit is durable when it returns; the statement FORCE CHECKPOINT does nothing.",
     "json_execute_serialized_sql": "Give the text of the query itself.",
+    "pragma_storage_info": _NO_STORAGE,
+    "pragma_metadata_info": _NO_STORAGE,
     "arrow_scan": _NO_MEMORY,
     "arrow_scan_dumb": _NO_MEMORY,
     "pandas_scan": _NO_MEMORY,

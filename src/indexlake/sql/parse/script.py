@@ -205,8 +205,11 @@ def _explain(r: TokenReader) -> st.Explain | st.ExplainOther:
     return st.ExplainOther(r.rest())
 
 
-def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery | st.Query:
+def _describe(r: TokenReader) -> st.Reading:
     r.place += 1
+    alone = len(r.tokens) == 2 and any(map(r.sees, ("tables", "databases", "schemas")))
+    if alone or r.sees("all", "tables"):
+        return _shown(r)
     if r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
         return st.DescribeQuery(st.Query(r.rest()))
     if r.at_end:
@@ -233,11 +236,15 @@ def _namespace(r: TokenReader) -> str:
 
 def _show(r: TokenReader) -> st.Reading:
     r.expect("show")
+    return _shown(r)
+
+
+def _shown(r: TokenReader) -> st.Reading:
     found: st.Reading
     if r.at_end or r.take("all", "tables"):
         found = _all_tables(r)
-    elif r.sees("databases") or r.sees("variables"):
-        what = "(show databases)" if r.take("databases") else "duckdb_variables()"
+    elif r.sees("databases") or r.sees("schemas") or r.sees("variables"):
+        what = "duckdb_variables()" if r.sees("variables") else f"(show {r.name().lower()})"
         r.place = len(r.tokens)
         first = Fragment(r.source, r.tokens[:1], {})
         found = st.Query(edited(first, [(first.start, first.end, f"from {what}")]))
@@ -245,8 +252,6 @@ def _show(r: TokenReader) -> st.Reading:
         return st.DescribeQuery(st.Query(r.rest()))
     elif r.take("tables"):
         found = st.ShowTables(_namespace(r) if r.take("from") or r.take("in") else None)
-    elif r.take("schemas") or r.take("namespaces"):
-        found = st.ShowSchemas()
     elif r.take("all", "indexes"):
         found = st.ShowIndexes(None, everywhere=True)
     elif r.take("indexes"):

@@ -50,11 +50,6 @@ class ShowTables:
 
 
 @dataclass(frozen=True, eq=False)
-class ShowSchemas:
-    pass
-
-
-@dataclass(frozen=True, eq=False)
 class ShowIndexes:
     table: TableName | None  # None: those of all tables of the namespace
     everywhere: bool = False  # in all namespaces
@@ -270,6 +265,15 @@ class DropNamed:
     kind: str
     name: TableName
     if_exists: bool
+    cascade: bool  # together with the tables that need it
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSequence:
+    name: TableName
+    owner: TableName
+    if_exists: bool
+    kind: str = "sequence"
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,7 +318,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, eq=False)
 class RenameTable:
-    new: str
+    new: TableName
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,14 +463,13 @@ Definition = (
     | DropView
     | RenameView
     | DropNamed
+    | OwnSequence
     | CommentOn
     | AlterTable
     | CreateIndex
     | DropIndex
 )
-Reading = (
-    Query | Explain | ExplainOther | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes | CopyTo
-)
+Reading = Query | Explain | ExplainOther | DescribeTable | DescribeQuery | ShowTables | ShowIndexes | CopyTo
 Around = Prepare | Deallocate | Setting | Variable | Nothing
 Meant = Write | Definition | Reading | Control
 Statement = Meant | Around | Execute

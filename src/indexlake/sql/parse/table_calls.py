@@ -1,8 +1,8 @@
 """Rewrites table functions that take tables by name, so that these tables can be found.
 
-``query('…')`` becomes the query in its text, ``query_table('t')`` becomes the table, and ``table t`` inside a query
-becomes ``from t``.  ``histogram(t, x)`` and ``histogram_values`` are made to read the table through a common table
-expression.
+``query('…')`` becomes the query in its text, ``query_table('t')`` and ``summarize 't'`` become the table, and ``table
+t`` inside a query becomes ``from t``.  ``histogram(t, x)`` and ``histogram_values`` are made to read the table through
+a common table expression.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from indexlake.sql.parse.fragment import Edit, Fragment, edited
-from indexlake.sql.parse.token_reader import TokenReader
-from indexlake.sql.parse.tokens import Source, Token, tokenize
+from indexlake.sql.parse.token_reader import TokenReader, is_file
+from indexlake.sql.parse.tokens import Source, Token, quoted, tokenize
 
 _CALLS = ("query", "query_table", "histogram", "histogram_values")
 _COMMON = "__il_table_"
@@ -19,12 +19,17 @@ _COMMON = "__il_table_"
 
 def written_out(fragment: Fragment) -> Fragment:
     """Return the query with such calls replaced, or reading from a common table expression."""
-    if not fragment.has_word(*_CALLS, "table"):
+    if not fragment.has_word(*_CALLS, "table", "summarize"):
         return fragment
     edits: list[Edit] = [
         (token.start, token.end, "from")
         for before, token in pairwise(fragment.tokens)
         if token.is_word("table") and (before.is_symbol("(") or before.is_word("union", "all", "except", "intersect"))
+    ]
+    edits += [
+        (name.start, name.end, quoted(name.value))
+        for token, name in pairwise(fragment.tokens)
+        if token.is_word("summarize") and name.kind == "string" and not is_file(name.value)
     ]
     common: list[str] = []
     for n, token in enumerate(fragment.tokens[:-1]):

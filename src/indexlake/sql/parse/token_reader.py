@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from indexlake.errors import ExpressionError
+from indexlake.schema.names import full_name
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.tokens import Source, Token
 
@@ -25,7 +26,7 @@ class TableName:
     place: int
 
     def full(self, namespace: str) -> str:
-        return f"{self.namespace or namespace}.{self.name}"
+        return full_name(self.namespace or namespace, self.name)
 
 
 def is_file(name: str) -> bool:

@@ -34,6 +34,9 @@ _TOKEN = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
+_LOWER = str.maketrans({chr(upper): chr(upper + 32) for upper in range(ord("A"), ord("Z") + 1)})
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """``text`` is what was written; ``value`` is the name or string it means, or a word in lower case."""
@@ -148,3 +151,13 @@ def quoted(name: str) -> str:
 
 def text_literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
+
+
+def folded(text: str) -> str:
+    """Return a text with its words in lower case, except in quotes."""
+    pieces, place = [], 0
+    for token in tokenize(Source(text)):
+        if token.kind == "word":
+            pieces += [text[place : token.start], token.text.translate(_LOWER)]
+            place = token.end
+    return "".join([*pieces, text[place:]])

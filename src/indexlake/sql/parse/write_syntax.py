@@ -26,6 +26,8 @@ def insert(r: TokenReader, prefix: Fragment | None) -> st.Insert:
     if by_name and r.sees("values"):
         r.fail("BY NAME takes the columns from a query, and VALUES have no names: leave BY NAME out, or select them.")
     query = None
+    if r.sees("default", "values") and (columns is not None or by_name):
+        r.fail("DEFAULT VALUES is for all columns: leave the column list and BY NAME out.")
     if not r.take("default", "values"):
         query = st.Query(_query_before_conflict(r))
     if r.take("on", "conflict"):

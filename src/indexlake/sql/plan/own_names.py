@@ -64,6 +64,8 @@ class Meaning:
     """The macros that are being expanded."""
     sequence_in: Callable[[str], str] = str
     """Returns the namespace of a sequence."""
+    temporary: Collection[str] = ()
+    """The temporary sequences, in lower case, which are DuckDB's own."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -163,6 +165,9 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     if name.count('"') % 2:
         text.source.fail("This name begins with a quotation mark that is not closed.", inside[0].start)
     name = name.replace('"', "")
+    space, _, own = name.rpartition(".")
+    if space.lower() in ("", "temp") and own.lower() in meaning.temporary:
+        return (inside[0].start, inside[-1].end, f"'{quoted(own)}'".replace("''", "'")) if space else None
     full = (name if "." in name else f"{meaning.sequence_in(name)}.{name}").replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
     made = f"{function}('{full}')"
@@ -192,6 +197,8 @@ def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
     after = text.tokens[call.closing + 1] if call.closing + 1 < len(text.tokens) else None
     if after is not None and after.is_word("over") and _is_one_call(new[1:-1]):
         new = new[1:-1]
+    if (after is not None and after.is_word("filter")) or text.tokens[call.opening + 1].is_word("distinct"):
+        text.source.fail(f"{call.name.text} is a macro: DISTINCT and FILTER belong into the macro itself.", call.start)
     if at_table:
         new += "" if after is not None and _is_alias(after) else f" as {quoted(call.name.value)}"
     return call.start, end, new
@@ -205,11 +212,16 @@ def _schema_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
 
 
 def _is_one_call(text: str) -> bool:
-    """Return whether an expression is a single function call."""
+    """Return whether an expression is a single function call, perhaps with a filter."""
     source = Source(text)
     fragment = Fragment(source, tokenize(source), {})
     tokens = fragment.tokens
-    return len(tokens) > 2 and tokens[1].is_symbol("(") and _closing(fragment, 1) == len(tokens) - 1
+    if len(tokens) < 3 or not tokens[1].is_symbol("("):
+        return False
+    last = _closing(fragment, 1)
+    if last + 2 < len(tokens) and tokens[last + 1].is_word("filter"):
+        last = _closing(fragment, last + 2)
+    return last == len(tokens) - 1
 
 
 _AFTER_TABLE = (

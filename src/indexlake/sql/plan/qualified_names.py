@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from indexlake.sql.parse.fragment import Edit, Spliced
+from indexlake.sql.parse.token_reader import DATABASE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +36,9 @@ def qualified_names(
     found = []
     for column in tree.find_all(exp.Column):
         parts = column.parts
+        start = parts[0].meta.get("start")
+        if len(parts) > 3 and parts[0].name.lower() == DATABASE:
+            parts = parts[1:]
         names = tuple(part.name.lower() for part in parts[:3] if not isinstance(part, exp.Star))
         if len(names) < 2 or (len(names) == 2 and len(parts) > 2):
             continue
@@ -42,22 +46,22 @@ def qualified_names(
         if not own and (None, names[1]) not in known:
             continue
         number, alias = known[names[0] if own else None, names[1]]
-        start, end = spliced.original(parts[0].meta["start"]), spliced.original(parts[1].meta["end"]) + 1
-        found.append(Qualified(names, own, start, end, number, alias))
+        end = spliced.original(parts[1].meta["end"]) + 1
+        found.append(Qualified(names, own, spliced.original(start), end, number, alias))
     return tuple(found)
 
 
 def qualifier_edits(
-    names: Sequence[Qualified], aliases: Sequence[str], columns: Sequence[Collection[str]], namespace: str
+    names: Sequence[Qualified], aliases: Sequence[str], columns: Sequence[Collection[str]], namespaces: Sequence[str]
 ) -> Iterator[Edit]:
     """Yield edits that replace namespace and table with the alias.
 
-    ``columns``: those of each mention, in lower case.  ``namespace``: that of tables named without one.
+    ``columns``: those of each mention, in lower case.  ``namespaces``: where each was found.
     """
     folded = [alias.lower() for alias in aliases]
     for name in names:
         first, second, *behind = name.parts
-        if not name.own and first != namespace.lower():
+        if not name.own and first != namespaces[name.reference].lower():
             continue
         is_column = any(first in found for found in columns)
         if behind:

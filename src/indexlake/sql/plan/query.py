@@ -98,19 +98,19 @@ class ParsedQuery:
         suffix: str = "",
         *,
         columns: Sequence[Collection[str]] = (),
-        namespace: str = "main",
+        namespaces: Sequence[str] = (),
         careful: bool = False,
         places: Mapping[int, str] | None = None,
         typed: Mapping[int, str] | None = None,
     ) -> Spliced:
         """Return the text to send to DuckDB.
 
-        ``columns``: those of each reference, in lower case.  ``namespace``: that of tables named without one.
-        ``careful``: DuckDB may read every table as often as it likes.  ``places``: the full names of the references
-        that are ``in_schema``, by their numbers.  ``typed``: the replacements for scans whose column types DuckDB has
-        to be told.
+        ``columns``: those of each reference, in lower case.  ``namespaces``: where each was found.  ``careful``: DuckDB
+        may read every table as often as it likes.  ``places``: the full names of the references that are
+        ``in_schema``, by their numbers.  ``typed``: the replacements for scans whose column types DuckDB has to be
+        told.
         """
-        edits = self.edits_over(columns, namespace)
+        edits = self.edits_over(columns, namespaces)
         if names_row_id(self.fragment):
             own = {r.start: r for r in self.references if columns and NAME not in columns[r.number]}
             edits = [
@@ -130,13 +130,13 @@ class ParsedQuery:
             edits = [(start, end, new.replace(*whole.get(start, ("", "")), 1)) for start, end, new in edits]
         return self.fragment.spliced(edits, prefix, suffix)
 
-    def edits_over(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
+    def edits_over(self, columns: Sequence[Collection[str]], namespaces: Sequence[str]) -> list[Edit]:
         """Return the edits of the text, given the columns of each reference in lower case."""
         aliases = [r.alias for r in self.references]
         names = [q for q in self.qualified if not self.references[q.reference].in_schema]
-        return [*self.edits, *qualifier_edits(names, aliases, columns, namespace)]
+        return [*self.edits, *qualifier_edits(names, aliases, columns, namespaces)]
 
-    def edits_apart(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
+    def edits_apart(self, columns: Sequence[Collection[str]], namespaces: Sequence[str]) -> list[Edit]:
         """Return the edits for an engine without namespaces.
 
         Tables with the same name each get an alias, unless something is qualified by that shared name: then the engine
@@ -145,15 +145,15 @@ class ParsedQuery:
         apart = [r for r in self.references if r.in_schema]
         shared = {r.table.name.lower() for r in apart}
         if not apart or any(column.parts[0].name.lower() in shared for column in self.tree.find_all(exp.Column)):
-            return self.edits_over(columns, namespace)
-        long = {r.number: quoted(f"{r.table.namespace or namespace}.{r.table.name}") for r in apart}
+            return self.edits_over(columns, namespaces)
+        long = {r.number: quoted(f"{namespaces[r.number]}.{r.table.name}") for r in apart}
         edits = {r.start: r.edit() for r in self.references}
         for r in apart:
             edits[r.start] = (r.start, r.end, f"{r.replacement.rpartition(' as ')[0]} as {long[r.number]}")
         names = [replace(q, alias=long.get(q.reference, q.alias)) for q in self.qualified]
         rest = [e for e in self.edits if e[0] not in edits]
         aliases = [r.alias for r in self.references]
-        return [*edits.values(), *rest, *qualifier_edits(names, aliases, columns, namespace)]
+        return [*edits.values(), *rest, *qualifier_edits(names, aliases, columns, namespaces)]
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -179,6 +179,8 @@ def _possible_names(column: Any, alias: str) -> set[str] | None:
         if len(parts) == 2:
             return None
         asked.add(parts[2])
+    elif len(parts) > 3 and parts[2] == alias:  # after the database, too
+        asked.add(parts[3])
     return asked
 
 

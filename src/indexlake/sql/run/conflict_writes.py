@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> WriteResult:
     table = writing.table(statement.table)
+    if (statement.alias or statement.table.name).lower() == "excluded" and "excluded" in _excluded(conflict):
+        conflict.assignments[0].value.source.fail(
+            "EXCLUDED means the row that is not inserted: give the table an alias, as in insert into … as t.",
+            statement.table.place,
+        )
 
     def apply(tx: Transaction) -> int:
         own = writing.table(statement.table, tx)

@@ -11,11 +11,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from indexlake.catalog.definitions import split_name
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, SchemaError
+from indexlake.evolution.alterations import SetDefault
 from indexlake.expr.expression import expr
+from indexlake.schema.names import split_name
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -28,12 +29,18 @@ from indexlake.sql.plan.snapshot import MAIN, Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, key_name, unique_name
+from indexlake.sql.run.definitions_in_duckdb import (
+    constraint_of,
+    default_text,
+    key_name,
+    unique_name,
+    with_default_text,
+)
 from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import create_index, drop_index
-from indexlake.sql.run.named_definitions import comment_on, create_named, drop_named
+from indexlake.sql.run.named_definitions import comment_on, create_named, drop_named, own_sequence
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.row_writes import RowWrites
@@ -71,6 +78,8 @@ class Definitions:
             self._lake.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")
         if isinstance(statement, st.DropSchema):
+            if statement.name.lower() == MAIN:
+                raise SchemaError("The schema 'main' is always there and cannot be dropped.", name=MAIN)
             self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
             if statement.name.lower() == self._engine.namespace.lower():
                 self._engine.namespace = MAIN
@@ -95,6 +104,9 @@ class Definitions:
         if isinstance(statement, st.DropNamed):
             drop_named(self._engine, self._view, statement)
             return _done(f"drop {statement.kind}")
+        if isinstance(statement, st.OwnSequence):
+            own_sequence(self._view, statement)
+            return _done("alter sequence")
         if isinstance(statement, st.CommentOn):
             comment_on(self._engine, self._view, statement, self._parameters)
             return _done("comment")
@@ -111,7 +123,7 @@ class Definitions:
     def _check_schema(self, statement: st.Definition) -> None:
         """Refuse definitions in schemas that do not exist or that belong to DuckDB."""
         if isinstance(statement, st.CreateSchema):
-            if statement.name.lower() in SCHEMAS and not statement.if_not_exists:
+            if statement.name.lower() in (MAIN, *SCHEMAS) and not statement.if_not_exists:
                 raise AlreadyExistsError(f"The schema {statement.name!r} always exists.", name=statement.name)
             return
         if isinstance(statement, st.CreateTable):
@@ -128,7 +140,7 @@ class Definitions:
             raise SchemaError(
                 f"The schema {namespace!r} only describes what is there; create it in another one.", name=namespace
             )
-        if namespace.lower() not in [name.lower() for name in self._lake.namespaces()]:
+        if namespace.lower() not in [MAIN, *(name.lower() for name in self._lake.namespaces())]:
             raise NotFoundError(f"There is no schema {namespace!r}: CREATE SCHEMA makes it.", name=namespace)
 
     # ------------------------------------------------------------ create table
@@ -155,10 +167,11 @@ class Definitions:
         generated = generated_texts(statement.columns, given)
         declared = self._declared(statement, generated)
         for column, field in zip(statement.columns, declared, strict=True):
-            fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
                 _check_default(column.default)
-                defaults[column.name] = self._default(column.name, column.default, field)
+                default = defaults[column.name] = self._default(column.name, column.default, field)
+                field = with_default_text(field, column.default, default)
+            fields.append(field.with_nullable(column.nullable))
         self._bind(statement)
         there = statement.if_not_exists and self._found(name) is not None
         table = self._lake.create_table(
@@ -237,7 +250,7 @@ class Definitions:
             raise SchemaError(f"Table {table.name!r} has a primary key, ({', '.join(keys[0])}), and it has only one.")
         columns = [f.name for f in map(schema.field, constraint.unique)]
         nullable = [name for name in columns if schema.field(name).nullable]
-        name = constraint.name or key_name(table.name.rpartition(".")[2])
+        name = constraint.name or key_name(split_name(table.name)[1])
         try:
             for column in columns:
                 table.set_not_null(column)
@@ -250,7 +263,7 @@ class Definitions:
 
     def _add_unique(self, table: Table, constraint: st.Constraint) -> None:
         names = [table._schema_now().field(name).name for name in constraint.unique]
-        name = constraint.name or unique_name(table.name.rpartition(".")[2], names)
+        name = constraint.name or unique_name(split_name(table.name)[1], names)
         table.create_index(name, names, unique=True)
 
     def _create_from_query(
@@ -352,7 +365,10 @@ class Definitions:
                 return _done("alter table")
             assert column.type is not None
             field = column_field(self._engine, column)
-            default = None if column.default is None else self._new_default(column.name, column.default, field)
+            default = None
+            if column.default is not None:
+                default = self._new_default(column.name, column.default, field)
+                field = with_default_text(field, column.default, default)
             fill = f"update {_quoted(name)} set {quoted(column.name)} = default where {quoted(column.name)} is null"
             add_column(table, field, default, lambda: self._change(fill), nullable=column.nullable)
         elif isinstance(action, st.DropColumn):
@@ -362,14 +378,15 @@ class Definitions:
         elif isinstance(action, st.RenameColumn):
             table.rename_column(action.old, action.new)
         elif isinstance(action, st.RenameTable):
-            namespace = statement.table.namespace or self._view.namespace
-            table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
+            table.rename(action.new.full(statement.table.namespace or self._view.namespace))
         elif isinstance(action, st.ChangeType):
             self._change_type(statement.table, table, action)
         elif isinstance(action, st.SetDefault):
-            own = table._schema_now().field(action.column)
-            default = None if action.default is None else self._new_default(own.name, action.default, own.arrow())
-            table.set_default(own.name, default)
+            field, default = table._schema_now().field(action.column).arrow(), None
+            if action.default is not None:
+                default = self._new_default(field.name, action.default, field)
+                field = with_default_text(field, action.default, default)
+            table.alter()._add(SetDefault(field.name, default, field.metadata)).commit()
         elif isinstance(action, st.SetNotNull):
             (table.set_not_null if action.not_null else table.drop_not_null)(action.column)
         elif isinstance(action, st.AddConstraint):
@@ -398,7 +415,9 @@ class Definitions:
         if f is not None and (written := default_text(f)) is not None:
             source = Source(written)
             try:
-                default = self._default(f.name, Fragment(source, tokenize(source), {}), field)
+                text_of_default = Fragment(source, tokenize(source), {})
+                default = self._default(f.name, text_of_default, field)
+                field = with_default_text(field, text_of_default, default)
             except SchemaError as error:
                 problem = str(error).partition("\n")[0]
                 raise SchemaError(f"{problem}. Drop it first: ALTER … DROP DEFAULT.", column=f.name) from None

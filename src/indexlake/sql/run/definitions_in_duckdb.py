@@ -19,7 +19,9 @@ from indexlake.catalog.named import Named, list_named
 from indexlake.catalog.sequence_calls import calls_of
 from indexlake.display import shown_value
 from indexlake.errors import ConvertedError
-from indexlake.expr.templates import written
+from indexlake.expr.expression import Expression
+from indexlake.expr.templates import written as rule_text
+from indexlake.schema import DEFAULT, default_to_text, encode_default
 from indexlake.snapshots.sequences import numbers_of
 from indexlake.snapshots.state import Stale
 from indexlake.sql.parse.schema_mentions import Mention
@@ -31,6 +33,7 @@ from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.type_checks import is_type_check
 from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
+from indexlake.types import codec_for
 from indexlake.types.convert import shown_type
 from indexlake.types.marks import collation_of
 
@@ -48,10 +51,14 @@ _numbers = count(1)
 
 
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
-    """Return the rows for each mention, by the mention's name in the query."""
+    """Return the rows for each mention, by the mention's name in the query, except where a query is described."""
+    if all(mention.described is not None for mention in mentions):
+        return {}
     found: dict[str, pa.Table] = {}
     with _defined(engine, view) as (database, last):
         for number, mention in enumerate(mentions):
+            if mention.described is not None:
+                continue
             with translating(fragment.source, fragment.spliced()):
                 rows = _with_last(database.execute(f"select * from {mention.text}").to_arrow_table(), last)
             arrays = [restored(c, shown_type(c.type), n) for n, c in zip(rows.column_names, rows.columns, strict=True)]
@@ -148,7 +155,9 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         ]
         columns += [f"{word} ({_listed(fields)})" for fields, word in constraints if len(fields) > 1]
         checks = [
-            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
+            f"check ({rule_text(check.condition, schema)})"
+            for check in schema.checks
+            if not is_type_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:
@@ -158,7 +167,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
     _define_views(database, [n for n in named if n.kind == "view"])
-    _define_temporary(database, engine)
+    _define_temporary(database, engine, last)
     for macro in (n for n in named if n.kind in ("macro", "table macro")):
         with suppress(duckdb.Error):  # it may name something that does not exist
             database.execute(f"create macro {_full(macro)} {_overloads(macro)}")
@@ -235,14 +244,19 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
         last[sequence.namespace, sequence.name], asked = newest, 0
     elif newest is not None and asked > _ASKED:
         body["start"], asked = newest, 1
-    cycle = "cycle" if body["cycle"] else "no cycle"
-    database.execute(
-        f"create sequence {_full(sequence)} increment by {body['increment']} minvalue {body['min']} "
-        f"maxvalue {body['max']} start with {body['start']} {cycle}"
-    )
+    database.execute(sequence_text(_full(sequence), body))
     if asked:
         database.execute(f"select nextval({_text(_full(sequence))}) from range({asked})")
     _comment(database, "sequence", _full(sequence), body.get("comment"))
+
+
+def sequence_text(name: str, body: Mapping[str, Any]) -> str:
+    """Return the statement that creates a sequence; ``name`` is quoted."""
+    cycle = "cycle" if body["cycle"] else "no cycle"
+    return (
+        f"create sequence {name} increment by {body['increment']} minvalue {body['min']} maxvalue {body['max']} "
+        f"start with {body['start']} {cycle}"
+    )
 
 
 def _define_index(
@@ -294,20 +308,35 @@ def _column(f: Field, type: str, schema: TableSchema, constraints: Sequence[str]
     collation = collation_of(f)
     text = f"{quoted(f.name)} {type}" + (f" collate {collation}" if collation is not None else "")
     if f.generated is not None:
-        return f"{text} generated always as ({written(f.generated, schema)})"
+        return f"{text} generated always as ({rule_text(f.generated, schema)})"
     if (default := default_text(f)) is not None:
-        text += f" default {default if f.default_sql is None else f'({default})'}"
+        text += f" default ({default})"
     is_key = any("primary key" in word for word in constraints)
     return " ".join([text, *constraints, *(() if f.nullable or is_key else ("not null",))])
 
 
 def default_text(f: Field) -> str | None:
     """Return the default of a column as SQL."""
-    if f.default_sql is not None or f.default is None:
+    if f.default_sql is not None:
         return f.default_sql
-    value = f.default_value
+    value_as_written, _, text = (f.metadata or {}).get(DEFAULT, b"").decode().partition("\n")
+    if text and value_as_written == str(default_to_text(f.default)):
+        return text
+    return None if f.default is None else _literal(f.default_value)
+
+
+def _literal(value: Any) -> str:
     is_number = isinstance(value, int | float | Decimal) and isfinite(value)
     return str(value) if is_number else _text(value)
+
+
+def with_default_text(field: pa.Field, written: Fragment, default: Any) -> pa.Field:
+    """Return the column with the SQL of its constant default, which is shown for as long as it has this value."""
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != DEFAULT}
+    if not isinstance(default, Expression) and not written.parameters and written.text != _literal(default):
+        value = encode_default(field.name, codec_for(field.type), default)
+        metadata[DEFAULT] = f"{default_to_text(value)}\n{written.text}".encode()
+    return field.with_metadata(metadata or None)
 
 
 def _text(value: Any) -> str:
@@ -331,27 +360,33 @@ def constraint_of(index: Index, schema: TableSchema) -> str | None:
 
 def key_name(table: str) -> str:
     """Return the name of the index of a primary key that is added to a table later."""
-    return f"{table}_pkey"
+    return f"{table}_pkey".replace(".", "_")
 
 
 def unique_name(table: str, columns: Sequence[str]) -> str:
     """Return the name of the index of an unnamed unique constraint."""
-    return "_".join([table, *columns, "key"])
+    return "_".join([table, *columns, "key"]).replace(".", "_")  # names of indexes have no dots
 
 
 def _listed(fields: Sequence[Field]) -> str:
     return ", ".join(quoted(f.name) for f in fields)
 
 
-def _define_temporary(database: Any, engine: Engine) -> None:
-    """Define the temporary tables that name nothing of the lake's, which this database lacks, and temporary views."""
+def _define_temporary(database: Any, engine: Engine, last: dict[tuple[str, str], int]) -> None:
+    """Define temporary sequences and views, and those tables that name nothing of the lake's, which is not here."""
     import duckdb
 
     texts = []
+    for body in (body for (kind, _), body in engine.temporary_names.items() if kind == "sequence"):
+        name = body["name"]
+        texts.append(sequence_text(quoted(name), body).replace("create", "create temp", 1))
+        asked = "select last_value from duckdb_sequences() where sequence_name = $name and last_value is not null"
+        for number in engine.table(asked, {"name": name}).column(0).to_pylist():
+            last.setdefault(("main", name), number)
     if engine.temporary_tables:
         asked = "select sql from duckdb_tables() where not internal and table_name in (select unnest($names))"
         named = engine.table(asked, {"names": list(engine.temporary_tables.values())}).column(0).to_pylist()
-        texts = [text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1) for text in named]
+        texts += [text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1) for text in named]
     for view in engine.temporary_views.values():
         columns = f" ({', '.join(map(quoted, view.columns))})" if view.columns else ""
         texts.append(f"create temp view {quoted(view.name)}{columns} as {view.text}")

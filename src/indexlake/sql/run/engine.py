@@ -46,10 +46,12 @@ _SETTINGS = {
     "arrow_lossless_conversion": "true",
 }
 ORDERINGS = frozenset({"default_null_order", "default_order"})
+CASE = "preserve_identifier_case"
+"""The setting that says how texts are read, before DuckDB sees them."""
 MEANINGS = frozenset({
     "timezone", "calendar", "integer_division", "ieee_floating_point_ops", "default_collation",
     "old_implicit_casting", "scalar_subquery_error_on_multiple_rows", "order_by_non_integer_literal",
-    "disable_timestamptz_casts", "binary_as_string",
+    "disable_timestamptz_casts", "binary_as_string", CASE,
 })  # fmt: skip
 """Settings that change what expressions mean; those above change the order of rows."""
 _READS_TWICE = "window_self_join"
@@ -140,9 +142,12 @@ class Engine:
         """
         import duckdb
 
-        if not applied:
+        if not applied or name == CASE:
             with duckdb.connect(":memory:") as other:
                 other.execute(f"reset {name}" if value is None else f"set {name} = {value}")
+                if name == CASE:
+                    keeps = other.execute(f"select current_setting('{CASE}')").fetchall()[0][0]
+                    self.changed = self.changed - {CASE} if keeps else self.changed | {CASE}
             return
         changed = self.changed - {name} if value is None else self.changed | ({name} & (ORDERINGS | MEANINGS))
         value = self._initial.get(name) if value is None else value

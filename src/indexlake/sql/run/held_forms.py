@@ -16,6 +16,10 @@ TAG = "union_tag"
 """The field of a held UNION with the name of the member that has the value."""
 
 
+_MOST_BYTES = 50_000
+"""Of a BIGNUM: DuckDB takes seconds to print one of this size, and four times as long for one of twice the size."""
+
+
 def in_sql(field: Any) -> str | None:
     """Return the expression for a column in its SQL type, or None if it has no mark."""
     type, name = cast_type(field), quoted(field.name)
@@ -54,5 +58,12 @@ def held(type: str, held_as: str, members: Sequence[str]) -> tuple[str, str]:
         return (
             "list_transform([cast((",
             f") as {type})], lambda u: case when u is null then null else {struct} end)[1]",
+        )
+    if type == "BIGNUM":
+        size = "octet_length(create_sort_key(n, 'ASC NULLS LAST'))"
+        refusal = f"error('A BIGNUM of more than {_MOST_BYTES:,} bytes cannot be returned or stored as text.')"
+        return (
+            "list_transform([cast((",
+            f") as BIGNUM)], lambda n: case when {size} > {_MOST_BYTES} then {refusal} else n::{held_as} end)[1]",
         )
     return "cast(cast((", f") as {type}) as {held_as})"

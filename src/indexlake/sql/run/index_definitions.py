@@ -12,6 +12,7 @@ import pyarrow as pa
 from indexlake.catalog import definitions, segments
 from indexlake.catalog.index_definitions import CommentOnIndex
 from indexlake.errors import AlreadyExistsError, NotFoundError
+from indexlake.schema.names import split_name
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -93,7 +94,7 @@ def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:
     for table in tables:
         for info in sorted(table.indexes(), key=lambda info: info.name.lower()):
             row = {name: getattr(info, name) for name in _SHOWN.names[1:]}
-            rows.append({"table": table.name if statement.everywhere else table.name.rpartition(".")[2], **row})
+            rows.append({"table": table.name if statement.everywhere else split_name(table.name)[1], **row})
     return pa.Table.from_pylist(rows, _SHOWN)
 
 

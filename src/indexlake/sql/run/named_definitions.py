@@ -7,8 +7,17 @@ from functools import partial
 from typing import Any
 
 from indexlake.catalog.named import find_named, list_named
-from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed
-from indexlake.errors import AlreadyExistsError, ExpressionError, IndexLakeError, NotFoundError, OwnershipError
+from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed, OwnSequence
+from indexlake.errors import (
+    AlreadyExistsError,
+    ExpressionError,
+    IndexLakeError,
+    NotFoundError,
+    OwnershipError,
+    SchemaError,
+)
+from indexlake.pipeline.meta import publish_meta
+from indexlake.schema.names import full_name
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -19,6 +28,7 @@ from indexlake.sql.plan.own_names import NEXT, NO_MACROS, Definitions, Meaning, 
 from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
+from indexlake.sql.run.definitions_in_duckdb import sequence_text
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import comment_on_index
@@ -33,7 +43,7 @@ _Naming = (
 
 
 def takes_numbers(text: Fragment) -> bool:
-    return text.has_word(NEXT)
+    return text.has_word(NEXT, "nextval")  # the latter is of a temporary sequence
 
 
 # ---------------------------------------------------------------- in statements
@@ -55,7 +65,11 @@ def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: F
     stored = isinstance(statement, st.AlterTable) or (isinstance(statement, st.CreateTable) and statement.query is None)
     aggregates = engine.aggregates if known else frozenset()
     sequence_in = partial(namespace_of, view, kind="sequence")
-    meaning = Meaning(view.path, known, engine.printed, aggregates, stored, sequence_in=sequence_in)
+    lasting = stored or (isinstance(statement, st.CreateView) and not statement.temporary)
+    temporary = () if lasting else {name for kind, name in engine.temporary_names if kind == "sequence"}
+    meaning = Meaning(
+        view.path, known, engine.printed, aggregates, stored, sequence_in=sequence_in, temporary=temporary
+    )  # fmt: skip
     made = replaced(text, types, meaning)
     if made is text:
         return statement, text
@@ -77,7 +91,8 @@ def _definitions(engine: Engine, view: Viewpoint) -> Definitions:
     for named in found:
         by_kind[named.kind][named.namespace.lower(), named.name.lower()] = named.body
     for (kind, name), body in engine.temporary_names.items():
-        by_kind[kind][TEMPORARY, name] = body
+        if kind in by_kind:
+            by_kind[kind][TEMPORARY, name] = body
     return Definitions(*(by_kind[kind] for kind in _KINDS))
 
 
@@ -105,6 +120,11 @@ def create_named(engine: Engine, view: Viewpoint, statement: st.CreateNamed, par
                 "REPLACE, accept it with IF NOT EXISTS, or drop it first.",
                 name=statement.name.name,
             )
+        if statement.kind == "sequence":
+            body["name"] = statement.name.name
+            _drop_in_engine(engine, body["name"])
+            with engine.cursor() as cursor:
+                cursor.execute(sequence_text(quoted(body["name"]), body))
         engine.temporary_names[key] = body
         return
     namespace = statement.name.namespace or view.namespace
@@ -207,11 +227,37 @@ def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None
     kinds = [statement.kind, "table macro"] if statement.kind == "macro" else [statement.kind]
     if name.namespace in (None, TEMPORARY):
         for kind in kinds:
-            if engine.temporary_names.pop((kind, name.name.lower()), None) is not None:
-                return
+            if (kind, name.name.lower()) not in engine.temporary_names:
+                continue
+            if kind == "sequence":
+                _drop_in_engine(engine, name.name)
+            del engine.temporary_names[kind, name.name.lower()]
+            return
     with view.lake.catalog.read() as r:
         kind = next((kind for kind in kinds if find_named(r, kind, namespace, name.name)), statement.kind)
-    view.lake._define(DropNamed(kind, namespace, name.name, statement.if_exists), f"drop {kind}")
+    change = DropNamed(kind, namespace, name.name, statement.if_exists, statement.cascade)
+    view.lake._define(change, f"drop {kind}")
+    for table_id in change.found:
+        publish_meta(view.lake, table_id)
+
+
+def own_sequence(view: Viewpoint, statement: st.OwnSequence) -> None:
+    name, owner = statement.name, statement.owner
+    space = owner.namespace or namespace_of(view, owner.name)
+    change = OwnSequence(name.namespace or view.namespace, name.name, space, owner.name, statement.if_exists)
+    view.lake._define(change, "alter sequence")
+
+
+def _drop_in_engine(engine: Engine, sequence: str) -> None:
+    import duckdb
+
+    try:
+        with engine.cursor() as cursor:
+            cursor.execute(f"drop sequence if exists {quoted(sequence)}")
+    except duckdb.DependencyException:
+        raise SchemaError(
+            f"A temporary table takes numbers from the sequence {sequence!r}: drop the table first.", name=sequence
+        ) from None
 
 
 # ---------------------------------------------------------------- comments
@@ -223,7 +269,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
         assert statement.comment is not None
         statement.comment.source.fail("A comment must be a text, or NULL for none.", statement.comment.start)
     namespace = statement.name.namespace or view.namespace
-    full = f"{namespace}.{statement.name.name}"
+    full = full_name(namespace, statement.name.name)
     kind, changes = statement.kind, {"comment": comment}
     if kind == "index":
         comment_on_index(view, statement.name, comment)

@@ -70,7 +70,6 @@ class PlannedQuery:
     def __init__(self, engine: Engine, view: Viewpoint, query: ParsedQuery, parameters: Parameters) -> None:
         self._engine = engine
         self.lake: Lake = view.lake
-        self.namespace = view.namespace
         self._number = 0  # identifies the text that runs
         self.query = query
         self._values = parameters.values
@@ -102,8 +101,19 @@ class PlannedQuery:
         columns = [{*t.found.schema.by_name, ROW_ID} for t in self.tables]
         places = {n: place.name for n, place in self._places().items()}
         return self.query.text(
-            prefix, suffix, columns=columns, namespace=self.namespace, careful=careful, places=places, typed=self._typed
+            prefix,
+            suffix,
+            columns=columns,
+            namespaces=self.namespaces,
+            careful=careful,
+            places=places,
+            typed=self._typed,
         )
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespace in which each table was found."""
+        return [t.found.state.table.namespace for t in self.tables]
 
     def _constant(self, rows: pa.Table) -> pa.Table:
         casts = all_in_sql(rows.schema)
@@ -120,7 +130,7 @@ class PlannedQuery:
         Each is alone in a database of its own, since a query may read one table several times in different ways.
         """
         return {
-            r.number: Place(f"__il_{self._number}_{r.number}", r.table.namespace or self.namespace, r.table.name)
+            r.number: Place(f"__il_{self._number}_{r.number}", self.namespaces[r.number], r.table.name)
             for r in self.query.references
             if r.in_schema
         }

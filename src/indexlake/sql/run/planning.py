@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
+
 from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse.parameters import Parameters
@@ -20,7 +22,7 @@ from indexlake.sql.plan.snapshot import Viewpoint, ViewsChanged, newest_snapshot
 from indexlake.sql.plan.table_plan import Choice, plan_point, plan_tables
 from indexlake.sql.plan.table_references import analyse
 from indexlake.sql.plan.views import MAX_DEPTH, View, ViewsNamed, expanded, too_deep
-from indexlake.sql.run.definitions_in_duckdb import answers
+from indexlake.sql.run.definitions_in_duckdb import answers, described
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
@@ -66,6 +68,16 @@ def plan_query(
             seen, current = [], query
 
 
+def describe(engine: Engine, view: Viewpoint, query: Query, parameters: Parameters) -> tuple[pa.Table, int | None]:
+    """Describe a query, with the keys and defaults that DuckDB shows for its own tables, and tell the snapshot."""
+    planned = plan_query(engine, view, query, parameters, points=False, scans_only=True)
+    shown = planned.describe()
+    asked = described(engine, view, query.text, planned.parameters)
+    if asked is not None and asked.select([0, 1]).equals(shown.select([0, 1])):
+        shown = asked
+    return shown, planned.snapshot_id
+
+
 def _reachable(engine: Engine, query: Query, parameters: Parameters, files: list[StagingFolder]) -> Query:
     """Return the query with table functions written out, which is cached, and remote files copied here."""
     if "written_out" not in query.__dict__:
@@ -104,7 +116,11 @@ def _planned(
         raise ViewsNamed(named)
     planned = PlannedQuery(engine, view, parsed, parameters)
     if parsed.mentions:
-        planned.constants = answers(engine, view, parsed.fragment, parsed.mentions)
+        shown = dict(answers(engine, view, parsed.fragment, parsed.mentions))
+        for number, mention in enumerate(parsed.mentions):
+            if mention.described is not None:
+                shown[mention.name(number)], _ = describe(engine, view, Query(mention.described), parameters)
+        planned.constants = shown
     stored = [seen for seen in views if seen[2] > 0]
     if not parsed.references and not parsed.searches and not stored:
         planned.snapshot_id = newest_snapshot(view)

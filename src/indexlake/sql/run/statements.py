@@ -25,25 +25,24 @@ from indexlake.errors import (
     SchemaError,
     StorageError,
 )
-from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import Script, parse
-from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.parse.tokens import Source, folded, quoted, tokenize
 from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
 from indexlake.sql.plan.views import View, ViewsNamed
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, described, explained
-from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.definitions_in_duckdb import explained
+from indexlake.sql.run.engine import CASE, Engine
 from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
 from indexlake.sql.run.planned_query import PlannedQuery
-from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.planning import describe, plan_query
 from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
 from indexlake.sql.run.row_writes import RowWrites
 from indexlake.sql.run.search_path import located
@@ -51,7 +50,6 @@ from indexlake.sql.run.session_statements import around, filled, meant
 from indexlake.sql.run.settings import NAMESPACE
 from indexlake.sql.run.short_cuts import ShortCuts
 from indexlake.sql.run.staged_files import with_files_as_tables
-from indexlake.sql.run.type_names import sql_names
 from indexlake.types.marks import cast_type
 
 if TYPE_CHECKING:
@@ -89,7 +87,8 @@ def run(
         transaction._check()
         if token is not None:
             raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
-    script = parse(text)
+    known = lake._sql_engine
+    script = parse(folded(text) if known is not None and CASE in known.changed and isinstance(text, str) else text)
     parameters = Parameters(params, script.parameters, text)
     snapshot = None
     if at is not None:
@@ -221,6 +220,8 @@ class _Session:
                 writes += 1
             elif isinstance(statement, st.Write) and not is_open:
                 writes += 1
+            if isinstance(statement, st.Setting) and statement.name == CASE and len(statements) > 1:
+                source.fail(f"{CASE} concerns how a text is read: set it in a call of its own.", place)
             if self.snapshot is not None and not isinstance(statement, st.Reading | st.Around):
                 raise OwnershipError(
                     f"The lake at snapshot {self.snapshot} is read-only: use lake.sql without at=… to change rows."
@@ -357,7 +358,7 @@ class _Session:
                 [("duckdb", explained(self.engine, self.view, statement.text, self.parameters))], self._read_at
             )
         if isinstance(statement, st.DescribeQuery):
-            return self._described(statement.query)
+            return table_result(*describe(self.engine, self.view, statement.query, self.parameters))
         if isinstance(statement, st.CopyTo):
             elsewhere = self._on_spark if self.on_spark else None
             return copy_to(self.engine, self.view, statement, self.parameters, elsewhere)
@@ -377,32 +378,25 @@ class _Session:
             found = read_together(self.view, [(name, None)], lambda tables: tables[0])
         except ViewsNamed as named:
             return self._described_view(named.views[0])
-        return table_result(_description(self.engine, found), found.snapshot)
+        table = found.state.table
+        return self._described(f"from {quoted(table.namespace)}.{quoted(table.name)}")
 
     def _described_view(self, view: View) -> SqlResult:
-        source = Source(
-            f"from ({view.text})" + (f" as _({', '.join(map(quoted, view.columns))})" if view.columns else "")
-        )
-        return self._described(st.Query(Fragment(source, tokenize(source), {})))
+        names = f" as _({', '.join(map(quoted, view.columns))})" if view.columns else ""
+        return self._described(f"from ({view.text}){names}")
 
-    def _described(self, query: st.Query) -> SqlResult:
-        """Describe a query, with the keys and defaults that DuckDB would show for tables of its own."""
-        planned = plan_query(self.engine, self.view, query, self.parameters, points=False, scans_only=True)
-        shown = planned.describe()
-        asked = described(self.engine, self.view, query.text, planned.parameters)
-        if asked is not None and asked.select([0, 1]).equals(shown.select([0, 1])):
-            shown = asked
-        return table_result(shown, planned.snapshot_id)
+    def _described(self, text: str) -> SqlResult:
+        source = Source(text)
+        query = st.Query(Fragment(source, tokenize(source), {}))
+        return table_result(*describe(self.engine, self.view, query, self.parameters))
 
     @property
     def _read_at(self) -> int | None:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
-    def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
+    def _show(self, statement: st.ShowTables) -> SqlResult:
         with self.lake.catalog.read() as r:
             at = self.lake._readings.seen(r, self._read_at)
-            if isinstance(statement, st.ShowSchemas):
-                return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
             tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
         tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
@@ -416,24 +410,6 @@ class _Session:
 def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:
     parts = [*(t.describe() for t in planned.tables), *(s.describe() for s in planned.searches)]
     return SqlText([*(("indexlake", text) for text in parts), (part, text)], planned.snapshot_id)
-
-
-def _description(engine: Engine, found: Reading) -> pa.Table:
-    """Return the description of a table in DuckDB's format."""
-    fields = found.schema.fields
-    keys = {f.field_id: "PRI" for f in found.schema.key_fields}
-    for index in found.state.live_indexes:
-        word = constraint_of(index, found.schema)
-        for f in index.fields(found.schema) if word is not None else ():
-            keys.setdefault(f.field_id, "PRI" if word == "primary key" else "UNI")
-    return _texts(
-        column_name=[f.name for f in fields],
-        column_type=sql_names(engine, fields),
-        null=["YES" if f.nullable else "NO" for f in fields],
-        key=[keys.get(f.field_id) for f in fields],
-        default=[default_text(f) for f in fields],
-        extra=[None] * len(fields),
-    )
 
 
 def _texts(**columns: Sequence[str | None]) -> pa.Table:

@@ -130,7 +130,7 @@ def _define(engine: Engine, statement: st.Statement, target: TableName, text: Fr
         del engine.temporary_tables[target.name.lower()]
     elif isinstance(statement, st.AlterTable) and isinstance(statement.action, st.RenameTable):
         del engine.temporary_tables[target.name.lower()]
-        engine.temporary_tables[statement.action.new.lower()] = statement.action.new
+        engine.temporary_tables[statement.action.new.name.lower()] = statement.action.new.name
     return SqlChange(operation, WriteResult(0))
 
 
