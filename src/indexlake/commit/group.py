@@ -8,7 +8,6 @@ failure of the database itself goes to every member, and then none was committed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import table_heads
@@ -37,8 +36,6 @@ COMMIT_AGAIN = 2
 """How many times a write-set is committed again after its COMMIT has failed."""
 
 GROUP_LIMIT = 256
-
-_ALONE: Any = nullcontext()
 
 Looks = Mapping[int, Sequence[Look]]
 """What was found outside the section, by table id."""
@@ -136,7 +133,8 @@ class Committer:
         """Return the looks of each table where something must be absent."""
         looks: dict[int, Sequence[Look]] = {}
         for table_id, writes in ws.tables.items():
-            if found := first_look(writes, ws.base, self._readings, self._files):
+            known = None if ws.draft is not None and table_id in ws.draft.created else self._readings
+            if found := first_look(writes, ws.base, known, self._files):
                 looks[table_id] = found
         return looks
 
@@ -220,13 +218,11 @@ class Committer:
     def _one_of_many(self, section: Section, ticket: _Ticket) -> bool:
         """Commit one member of a group so that it leaves nothing behind if it fails; return whether it succeeded.
 
-        Rows are validated before any is written. Definitions are checked as they are written, and need a savepoint.
+        Rows are validated before any is written. Definitions are checked as they are written.
         """
         before = section.sequencer.newest
-        alone = section.tx.savepoint() if ticket.ws.definitions else _ALONE
         try:
-            with alone:
-                self._one(section, ticket)
+            self._one(section, ticket)
             return True
         except LookNeeded:
             ticket.look = True
