@@ -156,8 +156,8 @@ class LakeDefinitions:
         if rows is not None and self._transaction is None:
             with lake.transaction() as tx:
                 tx.write_set.operation = "create table"
-                name = tx._create_table(change, rows, progress).name
-            return self.table(name)
+                made = tx._create_table(change, rows, progress)
+            return Table(lake, made._table_id, made._name)
         return self._create_table(change, rows, progress)
 
     def _create_table(self, change: CreateTable, rows: Any, progress: bool | None) -> Table:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from indexlake.catalog.index_definitions import CreateIndex
 from indexlake.catalog.table_heads import reserve_row_ids
 from indexlake.commit.draft import Draft, Tried
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
-from indexlake.errors import OwnershipError, SchemaError, SnapshotExpiredError
+from indexlake.errors import IndexLakeError, OwnershipError, SchemaError, SnapshotExpiredError
 from indexlake.lake_definitions import LakeDefinitions
 from indexlake.snapshots.reading import OpenReading, Reading, Readings
 from indexlake.snapshots.seen import Seen
@@ -92,6 +94,7 @@ class Transaction(LakeDefinitions):
         if self.draft is not None:
             draft = self.draft
             self._lake._forget_tables(sorted(draft.created | draft.altered | draft.dropped))
+            self._build_indexes(draft)
         return self.result
 
     def rollback(self) -> None:
@@ -210,6 +213,15 @@ class Transaction(LakeDefinitions):
         ws = self.write_set
         ws.tables, ws.draft, ws.definitions = tables, draft, list(draft.changes)
         return WriteResult(0)
+
+    def _build_indexes(self, draft: Draft) -> None:
+        """Index the rows for which the transaction has created indexes; until that is done, they are scanned."""
+        from indexlake.pipeline.create_index import build
+
+        for change in (drafted.change for drafted in draft.changes):
+            if isinstance(change, CreateIndex) and change.table_id not in draft.dropped:
+                with suppress(IndexLakeError):  # background work builds it
+                    build(self._lake, change)
 
     def _forget_new_tables(self) -> None:
         for table_id in () if self.draft is None else self.draft.created:

@@ -377,7 +377,7 @@ def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> No
     )
 
 
-def forgetformer_names(tx: Transaction, table_id: int, horizon: int) -> None:
+def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
     """Remove names that no retained snapshot shows."""
     tx.execute("delete from indexlake_former_name where table_id = ? and end_snapshot <= ?", (table_id, horizon))
 

@@ -21,7 +21,7 @@ from indexlake.catalog.numbers import Numbers
 from indexlake.errors import ConflictError, NotFoundError
 from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.seen import Seen
-from indexlake.snapshots.state import TableState, load, with_indexes
+from indexlake.snapshots.state import TableState, load
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -190,10 +190,7 @@ class Tried(Seen):
         if state.table.end_snapshot is not None:
             raise NotFoundError(f"Table {state.table.full_name!r} was dropped.", name=state.table.full_name)
         begin = min(state.table.begin_snapshot, draft.base)
-        state = state._replace(table=replace(state.table, schema_version=draft.version, begin_snapshot=begin))
-        if table_id in draft.created:
-            return state
-        return with_indexes(state, {n: c for n, c in state.indexes.items() if c.index.begin_snapshot < number})
+        return state._replace(table=replace(state.table, schema_version=draft.version, begin_snapshot=begin))
 
     def reading(self, state: TableState, snapshot: int, writes: TableWrites | None) -> Reading:
         table_id, store = state.table.table_id, self.readings.store

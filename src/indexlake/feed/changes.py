@@ -179,15 +179,14 @@ def _number(lake: Lake, name: str, value: Moment) -> int:
 
 def _checked(since: int, table: TableRecord) -> int:
     """Return where the feed begins; raise if the history from there on is no longer kept."""
-    begin = max(since, table.begin_snapshot)
-    if begin < table.horizon:
+    if max(since, table.begin_snapshot) < table.horizon:
         raise SnapshotExpiredError(
             f"Changes of {table.full_name!r} since snapshot {since} are no longer known: history is kept from snapshot "
             f"{table.horizon} on (retention {table.config.retention}). Read the whole table and continue from there.",
             snapshot_id=since,
             horizon=table.horizon,
         )
-    return begin
+    return max(since, table.begin_snapshot - 1)  # the commit that creates a table may add rows to it
 
 
 def _chosen(fields: tuple[Field, ...], project: Any, columns: Sequence[str] | None) -> tuple[tuple[Field, ...], bool]:

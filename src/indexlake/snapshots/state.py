@@ -227,10 +227,6 @@ def gone(table_id: int) -> NotFoundError:
     return NotFoundError(f"Table number {table_id} was dropped. Look it up again with lake.table(name).")
 
 
-def with_indexes(state: TableState, indexes: Mapping[int, Coverage]) -> TableState:
-    return state._replace(indexes=indexes, primary=_primary(indexes), enforced=_enforced(indexes))
-
-
 def _primary(indexes: Mapping[int, Coverage]) -> Coverage | None:
     return next((c for c in indexes.values() if c.index.is_primary and c.index.end_snapshot is None), None)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from itertools import chain, count, zip_longest
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -45,6 +44,7 @@ from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
     from indexlake.table import Table
+    from indexlake.transaction import Transaction
 
 _CHANGING = {
     "now", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp", "today",
@@ -61,22 +61,22 @@ class Definitions:
     def __init__(self, engine: Engine, view: Viewpoint, parameters: Parameters) -> None:
         self._engine = engine
         self._view = view
-        self._lake = view.lake
+        self._within = view.within
         self._parameters = parameters
 
     def run(self, statement: st.Definition) -> SqlChange:
-        self._lake._check(writing=True)
+        self._within._check(writing=True)
         self._check_schema(statement)
         if isinstance(statement, st.CreateSchema):
-            self._lake.create_namespace(statement.name, exist_ok=statement.if_not_exists)
+            self._within.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")
         if isinstance(statement, st.DropSchema):
-            self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
+            self._within.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
             if statement.name.lower() == self._engine.namespace.lower():
                 self._engine.namespace = MAIN
             return _done("drop schema")
         if isinstance(statement, st.DropTable):
-            self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
+            self._within.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
         if isinstance(statement, st.CreateTemporaryTable):
             return temporary_tables.create(self._engine, self._view, statement, self._parameters)
@@ -128,7 +128,7 @@ class Definitions:
             raise SchemaError(
                 f"The schema {namespace!r} only describes what is there; create it in another one.", name=namespace
             )
-        if namespace.lower() not in [name.lower() for name in self._lake.namespaces()]:
+        if namespace.lower() not in [name.lower() for name in self._within.namespaces()]:
             raise NotFoundError(f"There is no schema {namespace!r}: CREATE SCHEMA makes it.", name=namespace)
 
     # ------------------------------------------------------------ create table
@@ -160,19 +160,17 @@ class Definitions:
                 _check_default(column.default)
                 defaults[column.name] = self._default(column.name, column.default, field)
         self._bind(statement)
-        there = statement.if_not_exists and self._found(name) is not None
-        table = self._lake.create_table(
-            name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
-            exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
-            generated=generated, checks=[*self._checks(statement), *type_checks(fields)],
-        )  # fmt: skip
-        try:
+        if statement.if_not_exists and self._found(name) is not None:
+            return _done("create table")
+        with self._one_commit("create table") as tx:
+            table = tx.create_table(
+                name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
+                exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
+                generated=generated, checks=[*self._checks(statement), *type_checks(fields)],
+            )  # fmt: skip
             for constraint in statement.constraints:
-                if constraint.unique and not there:
+                if constraint.unique:
                     self._add_unique(table, constraint)
-        except IndexLakeError:
-            self._lake.drop_table(name)
-            raise
         return _done("create table")
 
     def _bind(self, statement: st.CreateTable) -> None:
@@ -270,22 +268,26 @@ class Definitions:
                 )
             fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
         schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
-        made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
-        table = self._lake.create_table(
-            made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
-            checks=type_checks(fields),
-        )  # fmt: skip
-        if not statement.with_data:
-            return _done("create table")
-        try:
-            result = table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
-        except BaseException:
-            with suppress(IndexLakeError):
-                self._lake.drop_table(made_as)
-            raise
-        if made_as != name:
-            self._lake._take_name(table, name)
-        return SqlChange("create table", result)
+        with self._one_commit("create table") as tx:
+            table = tx.create_table(
+                name, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
+                checks=type_checks(fields),
+            )  # fmt: skip
+            result = WriteResult(0)
+            if statement.with_data:
+                result = table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
+        done = self._view.transaction is None and tx.result
+        return SqlChange("create table", result._replace(snapshot_id=done.snapshot_id) if done else result)
+
+    @contextmanager
+    def _one_commit(self, operation: str) -> Iterator[Transaction]:
+        """The transaction of the statement, or one of its own."""
+        if self._view.transaction is not None:
+            yield self._view.transaction
+            return
+        with self._view.lake.transaction() as tx:
+            tx.write_set.operation = operation
+            yield tx
 
     def _new_default(self, column: str, written: Fragment, field: pa.Field) -> Any:
         """Return the default for a column of an existing table."""
@@ -336,7 +338,7 @@ class Definitions:
 
     def _found(self, name: str) -> Table | None:
         try:
-            return self._lake.table(name)
+            return self._within.table(name)
         except NotFoundError:
             return None
 
@@ -344,7 +346,7 @@ class Definitions:
         name = statement.table.full(self._view.namespace)
         if statement.if_exists and self._found(name) is None:
             return _done("alter table")
-        table = self._lake.table(name)
+        table = self._within.table(name)
         action = statement.action
         if isinstance(action, st.AddColumn):
             column = action.column

@@ -41,7 +41,7 @@ _SHOWN = pa.schema({
 
 
 def create_index(engine: Engine, view: Viewpoint, statement: st.CreateIndex, parameters: Parameters) -> None:
-    table = view.lake.table(statement.table.full(view.namespace))
+    table = view.table(statement.table.full(view.namespace))
     if _has(table, statement.name):
         if statement.if_not_exists:
             return
@@ -72,7 +72,7 @@ def comment_on_index(view: Viewpoint, name: TableName, comment: str | None) -> N
     table = _only_table_with(within, name.name)
     if table is None:
         raise _no_index(within, name.name)
-    view.lake._define(CommentOnIndex(table._table_id, table.name, name.name, comment), "comment")
+    view.within._define(CommentOnIndex(table._table_id, table.name, name.name, comment), "comment")
 
 
 def _no_index(view: Viewpoint, name: str) -> NotFoundError:
@@ -127,8 +127,9 @@ def _has(table: Table, index: str) -> bool:
 
 
 def _only_table_with(view: Viewpoint, index: str) -> Table | None:
-    with view.lake.catalog.read() as r:
-        tables = [t for t in definitions.list_tables(r) if t.namespace.lower() == view.namespace.lower()]
+    with view.seen() as seen:
+        r = seen.r
+        tables = [t for t in definitions.list_tables(r, seen.at) if t.namespace.lower() == view.namespace.lower()]
         found = [t for t in tables if any(i.name.lower() == index.lower() for i in _live(r, t.table_id))]
     if len(found) > 1:
         names = [table.name for table in found]
@@ -145,10 +146,8 @@ def _live(r: ReadTransaction, table_id: int) -> list[Index]:
 
 
 def _tables(view: Viewpoint, *, everywhere: bool) -> Iterator[Table]:
-    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        at = view.lake._readings.seen(r, at)
-        every = definitions.list_tables(r, at)
+    with view.seen() as seen:
+        every = definitions.list_tables(seen.r, seen.at)
         names = [t.full_name for t in every if everywhere or t.namespace.lower() == view.namespace.lower()]
     for name in names:
         table = _found(view, name, missing_ok=True)  # it may be dropped in the meantime
@@ -166,4 +165,4 @@ def _found(view: Viewpoint, name: str, *, missing_ok: bool) -> Table | None:
 
 
 def _handle(view: Viewpoint, name: str) -> Table:
-    return view.lake._table(name, transaction=view.transaction, snapshot=view.snapshot)
+    return view.table(name)

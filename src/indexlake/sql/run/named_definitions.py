@@ -70,9 +70,8 @@ def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: F
 
 
 def _definitions(engine: Engine, view: Viewpoint) -> Definitions:
-    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        found = list_named(r, view.lake._readings.seen(r, at), _KINDS)
+    with view.seen() as seen:
+        found = list_named(seen.r, seen.at, _KINDS)
     by_kind: dict[str, dict[tuple[str, str], Any]] = {kind: {} for kind in _KINDS}
     for named in found:
         by_kind[named.kind][named.namespace.lower(), named.name.lower()] = named.body
@@ -111,7 +110,7 @@ def create_named(engine: Engine, view: Viewpoint, statement: st.CreateNamed, par
     change = CreateNamed(
         statement.kind, namespace, statement.name.name, body, statement.replace, statement.if_not_exists
     )
-    view.lake._define(change, f"create {statement.kind}")
+    view.within._define(change, f"create {statement.kind}")
 
 
 def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> None:
@@ -209,9 +208,10 @@ def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None
         for kind in kinds:
             if engine.temporary_names.pop((kind, name.name.lower()), None) is not None:
                 return
-    with view.lake.catalog.read() as r:
-        kind = next((kind for kind in kinds if find_named(r, kind, namespace, name.name)), statement.kind)
-    view.lake._define(DropNamed(kind, namespace, name.name, statement.if_exists), f"drop {kind}")
+    with view.seen() as seen:
+        there = (kind for kind in kinds if find_named(seen.r, kind, namespace, name.name, seen.at))
+        kind = next(there, statement.kind)
+    view.within._define(DropNamed(kind, namespace, name.name, statement.if_exists), f"drop {kind}")
 
 
 # ---------------------------------------------------------------- comments
@@ -230,7 +230,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
         return
     if kind in ("table", "view", "column"):
         try:
-            table = view.lake.table(full)
+            table = view.table(full)
         except NotFoundError as error:
             if "is a view" not in str(error):
                 raise
@@ -241,7 +241,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
     if statement.column is not None:
         _check_column_of_view(engine, view, statement)
         changes = {f"comment on {statement.column.lower()}": comment}
-    view.lake._define(ChangeNamed(kind, namespace, statement.name.name, changes), "comment")
+    view.within._define(ChangeNamed(kind, namespace, statement.name.name, changes), "comment")
 
 
 def _check_column_of_view(engine: Engine, view: Viewpoint, statement: st.CommentOn) -> None:

@@ -215,11 +215,7 @@ class _Session:
                     what = "add `begin` first" if self.outer is None else "leave the `with` block instead"
                     source.fail(f"There is no open transaction here: {what}.", place)
                 is_open = False
-            elif isinstance(statement, st.Definition):
-                if is_open or self.outer is not None:
-                    source.fail("Definitions are commits of their own and cannot be part of a transaction.", place)
-                writes += 1
-            elif isinstance(statement, st.Write) and not is_open:
+            elif isinstance(statement, st.Write | st.Definition) and not is_open:
                 writes += 1
             if self.snapshot is not None and not isinstance(statement, st.Reading | st.Around):
                 raise OwnershipError(
@@ -399,8 +395,8 @@ class _Session:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
     def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
-        with self.lake.catalog.read() as r:
-            at = self.lake._readings.seen(r, self._read_at)
+        with self.view.seen() as seen:
+            r, at = seen.r, seen.at
             if isinstance(statement, st.ShowSchemas):
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
