@@ -7,7 +7,7 @@ the transaction's own reads see them.  A transaction belongs to the thread that 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Transaction(LakeDefinitions):
         self._pin: Pin | None = None
         self.watching: ChangedRows | None = None  # notified of each change before it is made
         self.draft: Draft | None = None  # what it has defined
+        self._undo: list[Callable[[], None]] = []
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
         self.state = "open"
@@ -86,6 +87,7 @@ class Transaction(LakeDefinitions):
             self.result = self._lake._commit(self.write_set)
         except BaseException:
             self.state = "failed"
+            self._undone()
             raise
         finally:
             self.unpin()
@@ -103,6 +105,7 @@ class Transaction(LakeDefinitions):
         self._forget_new_tables()
         if self.state == "open":
             self.state = "rolled back"
+            self._undone()
 
     def __enter__(self) -> Transaction:
         self._check()
@@ -183,6 +186,18 @@ class Transaction(LakeDefinitions):
     @property
     def _transaction(self) -> Transaction:  # type: ignore[override]
         return self
+
+    def when_undone(self, function: Callable[[], None]) -> None:
+        """Call a function if the transaction is not committed."""
+        self._undo.append(function)
+
+    def _undone(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def depend_on(self, table_id: int) -> None:
+        """Conflict with every other commit that changes rows of the table: a definition depends on all of them."""
+        self.writes(self.state_to_write(table_id)).whole = True
 
     def _seen(self, snapshot: int | None = None) -> Seen:
         readings = self._lake._readings

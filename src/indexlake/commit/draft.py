@@ -196,4 +196,7 @@ class Tried(Seen):
         table_id, store = state.table.table_id, self.readings.store
         self._hot.settle(table_id)
         new = table_id in self._draft.created
-        return Reading(self.r, state, snapshot, self._hot.store if new else store, writes)
+        reading = Reading(self.r, state, snapshot, self._hot.store if new else store, writes)
+        if self._draft.touches(table_id):
+            reading.newest = False  # nobody else may use what is derived from it
+        return reading

@@ -60,13 +60,12 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
     last = section.sequencer.last
     hot = section.hot.table(section.tx, state.table.table_id, head, state.current, last, at=last, newest=True)
     if (
-        writes.truncate
-        and not writes.blind  # it may have read what it removes
+        (writes.whole or (writes.truncate and not writes.blind))  # it may have read what it removes
         and (hot.has_begun_since(ws.base) or section.sequencer.has_changed_since(state.table.table_id, ws.base))
     ):
         name = state.table.full_name
         raise ConflictError(
-            f"This transaction truncates {name!r}, whose rows were changed by another commit after it began at "
+            f"This transaction {'truncates' if writes.truncate else 'depends on all rows of'} {name!r}, whose rows were changed by another commit after it began at "
             f"{ws.base}. Run it again; lake.run does so by itself.",
             table=name,
         )

@@ -53,6 +53,7 @@ class TableWrites:
     """The changes to one table."""
 
     truncate = False
+    whole = False  # it depends on all rows that it saw: no other may be changed or added
     blind = False  # a truncate that removes whatever is there when it commits
     locked: BitMap64 = _NO_ROWS
     loaded_for: frozenset[int] = frozenset()  # unique indexes for which the keys in ``loaded`` were compared already
@@ -79,7 +80,7 @@ class TableWrites:
 
     @property
     def empty(self) -> bool:
-        return not (self.truncate or self.closed or self.rows or self.blocks or self.locked)
+        return not (self.truncate or self.whole or self.closed or self.rows or self.blocks or self.locked)
 
     # -- statements
 

@@ -67,6 +67,8 @@ class Definitions:
     def run(self, statement: st.Definition) -> SqlChange:
         self._within._check(writing=True)
         self._check_schema(statement)
+        if self._view.transaction is not None:
+            self._view.transaction.when_undone(self._engine.as_now())
         if isinstance(statement, st.CreateSchema):
             self._within.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")

@@ -105,6 +105,15 @@ class Engine:
         self.short_cuts: Any = None  # set by ``short_cuts``, which this module cannot import
         self.closed = False
 
+    def as_now(self) -> Callable[[], None]:
+        """Return what puts back the temporary views, macros and types, and the namespace, of now."""
+        views, names, namespace = {**self.temporary_views}, {**self.temporary_names}, self.namespace
+
+        def put_back() -> None:
+            self.temporary_views, self.temporary_names, self.namespace = views, names, namespace
+
+        return put_back
+
     def close(self) -> None:
         """Stop everything that runs: no thread of DuckDB may be inside Python when the interpreter exits."""
         with self._lock:
