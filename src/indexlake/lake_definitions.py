@@ -70,7 +70,6 @@ class LakeDefinitions:
 
     def namespaces(self) -> list[str]:
         """Names of all namespaces."""
-        lake = self._as_lake()
         self._check()
         with self._seen() as seen:
             return definitions.list_namespaces(seen.r, seen.at)

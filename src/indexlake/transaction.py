@@ -23,8 +23,6 @@ from indexlake.snapshots.state import TableState
 from indexlake.writes.row_ids import RowIdAllocator
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from indexlake.catalog.definitions import DefinitionChange
     from indexlake.catalog.driver import Transaction as CatalogTransaction
     from indexlake.hot.store import HotStore

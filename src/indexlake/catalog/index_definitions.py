@@ -59,7 +59,14 @@ class CreateIndex:
             )
         params = {"unique": True, **self.params} if self.unique else self.params
         index_id = segments.add_index(
-            tx, self.table_id, self.name, self.kind, self.key_field_ids, self.include_field_ids, params, snapshot,
+            tx,
+            self.table_id,
+            self.name,
+            self.kind,
+            self.key_field_ids,
+            self.include_field_ids,
+            params,
+            snapshot,
             snapshot if self.enforced else None,
         )
         if self.hot_fields:

@@ -8,7 +8,7 @@ failure of the database itself goes to every member, and then none was committed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError

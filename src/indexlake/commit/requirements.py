@@ -64,9 +64,10 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
         and (hot.has_begun_since(ws.base) or section.sequencer.has_changed_since(state.table.table_id, ws.base))
     ):
         name = state.table.full_name
+        does = "truncates" if writes.truncate else "depends on all rows of"
         raise ConflictError(
-            f"This transaction {'truncates' if writes.truncate else 'depends on all rows of'} {name!r}, whose rows were changed by another commit after it began at "
-            f"{ws.base}. Run it again; lake.run does so by itself.",
+            f"This transaction {does} {name!r}, whose rows were changed by another commit after it began at {ws.base}. "
+            "Run it again; lake.run does so by itself.",
             table=name,
         )
     enforced: set[int] | None = None  # None: the indexes are those that the write-set knows

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from indexlake.catalog import definitions
-from indexlake.catalog.driver import ReadTransaction, Transaction as CatalogTransaction
+from indexlake.catalog.driver import ReadTransaction
+from indexlake.catalog.driver import Transaction as CatalogTransaction
 from indexlake.catalog.named import find_named
 from indexlake.errors import ConvertedError, NotFoundError, SnapshotExpiredError
 from indexlake.snapshots.reading import Reading

@@ -21,7 +21,7 @@ from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 
 if TYPE_CHECKING:
-    from indexlake.catalog.driver import ReadTransaction
+    from indexlake.catalog.driver import ReadTransaction, Transaction
     from indexlake.indexes.index import Index
     from indexlake.table import Table
 
@@ -141,7 +141,7 @@ def _only_table_with(view: Viewpoint, index: str) -> Table | None:
     return _handle(view, found[0].full_name) if found else None
 
 
-def _live(r: ReadTransaction, table_id: int) -> list[Index]:
+def _live(r: ReadTransaction | Transaction, table_id: int) -> list[Index]:
     return [i for i in segments.read_indexes(r, table_id) if i.end_snapshot is None and not i.is_primary]
 
 

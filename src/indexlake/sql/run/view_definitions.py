@@ -88,4 +88,6 @@ def drop_view(engine: Engine, view: Viewpoint, statement: st.DropView) -> None:
         if statement.if_exists:
             return
         raise NotFoundError(f"There is no temporary view {name.name!r}.", name=name.name)
-    view.within._define(DropNamed("view", name.namespace or view.namespace, name.name, statement.if_exists), "drop view")
+    view.within._define(
+        DropNamed("view", name.namespace or view.namespace, name.name, statement.if_exists), "drop view"
+    )
