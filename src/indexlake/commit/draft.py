@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog, Transaction
     from indexlake.commit.write_set import TableWrites
     from indexlake.hot.store import HotStore
+    from indexlake.schema import Field
 
 _versions = count(1)
 
@@ -140,17 +141,20 @@ class TriedHot:
 
     def __init__(self, store: HotStore) -> None:
         self.store = store.inline  # what the catalog's transaction rolls back
+        self._real = store
+        self._new: set[int] = set()
         self._asked: dict[int, list[Callable[[], object]]] = defaultdict(list)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         def ask(tx: Transaction, table_id: int, *args: Any) -> None:
             self._asked[table_id].append(partial(getattr(self.store, name), tx, table_id, *args))
+            if name == "create":
+                self._new.add(table_id)
 
         return ask
 
-    def bounds(self, tx: Transaction, table_id: int, f: Any) -> Any:
-        self.settle(table_id)
-        return self.store.bounds(tx, table_id, f)
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
+        return None if table_id in self._new else self._real.bounds(tx, table_id, f)
 
     def settle(self, table_id: int) -> None:
         for asked in self._asked.pop(table_id, ()):

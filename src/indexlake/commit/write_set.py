@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyroaring import BitMap64, FrozenBitMap64
 
 from indexlake.blocks.addresses import Noted, ranked
@@ -240,7 +241,11 @@ def _converted(
         return columns[place[f.field_id]]
     if f.source is None:
         return [f.older] * count
-    return f.codec.encode(f.derived(f.source.codec.decode(_converted(f.source, place, columns, count))))
+    older = f.source.codec.decode(_converted(f.source, place, columns, count))
+    try:
+        return f.codec.encode(f.derived(older))
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"Column {f.name!r} cannot become {f.type}: {error}", column=f.name) from None
 
 
 class WriteSet:

@@ -179,14 +179,15 @@ def _number(lake: Lake, name: str, value: Moment) -> int:
 
 def _checked(since: int, table: TableRecord) -> int:
     """Return where the feed begins; raise if the history from there on is no longer kept."""
-    if max(since, table.begin_snapshot) < table.horizon:
+    begin = max(since, table.begin_snapshot - 1)  # the commit that creates a table may add rows to it
+    if begin < table.horizon:
         raise SnapshotExpiredError(
             f"Changes of {table.full_name!r} since snapshot {since} are no longer known: history is kept from snapshot "
             f"{table.horizon} on (retention {table.config.retention}). Read the whole table and continue from there.",
             snapshot_id=since,
             horizon=table.horizon,
         )
-    return max(since, table.begin_snapshot - 1)  # the commit that creates a table may add rows to it
+    return begin
 
 
 def _chosen(fields: tuple[Field, ...], project: Any, columns: Sequence[str] | None) -> tuple[tuple[Field, ...], bool]:
