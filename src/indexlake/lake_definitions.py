@@ -18,13 +18,14 @@ from indexlake.catalog.definitions import (
 from indexlake.catalog.named import find_named
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
-from indexlake.errors import IndexLakeError, NotFoundError, SchemaError
+from indexlake.errors import ConflictError, IndexLakeError, NotFoundError, SchemaError
 from indexlake.evolution.table_rules import Checks, split_defaults, with_rules
 from indexlake.pipeline.meta import publish_meta
 from indexlake.schema import as_schema, new_fields
 from indexlake.sources.rows import schema_and_rows
 from indexlake.storage.names import namespace_folder
 from indexlake.table import Table
+from indexlake.writes.insert import can_be_taken_again
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -153,9 +154,17 @@ class LakeDefinitions:
             made_checks,
         )
         if rows is not None and self._transaction is None:
-            with lake.transaction() as tx:
+
+            def create(tx: Transaction) -> Table:
                 tx.write_set.operation = "create table"
-                made = tx._create_table(change, rows, progress)
+                return tx._create_table(change, rows, progress)
+
+            try:
+                made = lake.run(create, None if can_be_taken_again(rows) else 0)
+            except ConflictError:
+                if not exist_ok:
+                    raise
+                return self.table(name)  # somebody else has created it
             return Table(lake, made._table_id, made._name)
         return self._create_table(change, rows, progress)
 

@@ -162,7 +162,7 @@ def test_a_table_that_it_drops_takes_its_writes_along(pair: Pair) -> None:
     with lake.transaction() as tx:
         tx.table("t").insert({"id": 3, "v": "lost"})
         tx.drop_table("t")
-        with pytest.raises(il.NotFoundError, match="no table 'main.t'"):
+        with pytest.raises(il.NotFoundError, match=r"no table 'main\.t'"):
             tx.table("t")
         tx.create_table("t", [{"other": 1.5}])
         tx.create_table("gone", T).insert({"id": 1})
@@ -233,9 +233,9 @@ def test_a_rollback_leaves_nothing(pair: Pair) -> None:
     tx = lake.transaction()
     define_everything(tx)
     tx.rollback()
-    with pytest.raises(ZeroDivisionError), lake.transaction() as tx:
+    with lake.transaction() as tx:
         define_everything(tx)
-        raise ZeroDivisionError
+        tx.rollback()
     for someone in pair:
         assert (picture(someone), someone.snapshot_id) == before
     with other.transaction() as tx:
@@ -270,9 +270,9 @@ def test_a_definition_that_is_refused_leaves_the_transaction_as_it_was(pair: Pai
 def test_whichever_call_fails_everything_is_there_or_nothing(any_lake: il.Lake, prefix: str) -> None:
     any_lake.create_table("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], primary_key="id")
     before = picture(any_lake)
-    with failing(prefix, nth=1 << 30) as calls, pytest.raises(ZeroDivisionError), any_lake.transaction() as tx:
+    with failing(prefix, nth=1 << 30) as calls, any_lake.transaction() as tx:
         define_everything(tx)
-        raise ZeroDivisionError
+        tx.rollback()
     at = {*range(1, calls.count, max(1, calls.count // 30)), *range(max(1, calls.count - 10), calls.count + 60)}
     for nth in sorted(at):
         with failing(prefix, nth=nth) as failure:
@@ -386,10 +386,11 @@ def test_a_table_to_create_if_there_is_none_is_a_conflict_if_there_is_one_by_the
 
     lake.run(fill)  # runs again
     assert [r["id"] for r in rows(lake.table("n"))] == [1, 2]
+    tx = lake.transaction()
+    tx.create_table("m", T, exist_ok=True)
+    other.create_table("m", T)
     with pytest.raises(il.ConflictError, match="has created or dropped what this transaction defines"):
-        with lake.transaction() as tx:
-            tx.create_table("m", T, exist_ok=True)
-            other.create_table("m", T)
+        tx.commit()
 
 
 def test_schemas_and_views_that_two_create_are_refused(pair: Pair) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import chain, count, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -164,7 +164,8 @@ class Definitions:
         self._bind(statement)
         if statement.if_not_exists and self._found(name) is not None:
             return _done("create table")
-        with self._one_commit("create table") as tx:
+
+        def create(tx: Transaction) -> WriteResult:
             table = tx.create_table(
                 name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
                 exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
@@ -173,7 +174,22 @@ class Definitions:
             for constraint in statement.constraints:
                 if constraint.unique:
                     self._add_unique(table, constraint)
+            return WriteResult(0)
+
+        self._in_one_commit(create)
         return _done("create table")
+
+    def _in_one_commit(self, create: Callable[[Transaction], WriteResult]) -> WriteResult:
+        """Create a table in the transaction of the statement, or in one of its own, run again if it loses."""
+        if self._view.transaction is not None:
+            return create(self._view.transaction)
+
+        def run(tx: Transaction) -> WriteResult:
+            tx.write_set.operation = "create table"
+            done = create(tx)
+            return done._replace(snapshot_id=tx.commit().snapshot_id)
+
+        return self._view.lake.run(run)
 
     def _bind(self, statement: st.CreateTable) -> None:
         """Refuse what DuckDB would refuse in a table of its own.  Forms that only we have are not checked."""
@@ -260,36 +276,27 @@ class Definitions:
             return _done("create table")
         planned = plan_query(self._engine, self._view, query, self._parameters)
         planned.storing = True
-        schema, batches = planned.run()
-        fields = planned.stored_fields(schema)
-        fields = [f.with_name(n) for f, n in zip(fields, _apart([f.name for f in fields]), strict=True)]
-        if statement.names:
-            if len(statement.names) > len(fields):
-                query.text.source.fail(
-                    f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
-                )
-            fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
-        schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
-        with self._one_commit("create table") as tx:
+
+        def create(tx: Transaction) -> WriteResult:
+            found, batches = planned.run()
+            fields = planned.stored_fields(found)
+            fields = [f.with_name(n) for f, n in zip(fields, _apart([f.name for f in fields]), strict=True)]
+            if statement.names:
+                if len(statement.names) > len(fields):
+                    query.text.source.fail(
+                        f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
+                    )
+                fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
+            schema = pa.schema([f.with_name(own.name) for f, own in zip(found, fields, strict=True)])
             table = tx.create_table(
                 name, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
                 checks=type_checks(fields),
             )  # fmt: skip
-            result = WriteResult(0)
-            if statement.with_data:
-                result = table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
-        done = self._view.transaction is None and tx.result
-        return SqlChange("create table", result._replace(snapshot_id=done.snapshot_id) if done else result)
+            if not statement.with_data:
+                return WriteResult(0)
+            return table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
 
-    @contextmanager
-    def _one_commit(self, operation: str) -> Iterator[Transaction]:
-        """The transaction of the statement, or one of its own."""
-        if self._view.transaction is not None:
-            yield self._view.transaction
-            return
-        with self._view.lake.transaction() as tx:
-            tx.write_set.operation = operation
-            yield tx
+        return SqlChange("create table", self._in_one_commit(create))
 
     def _new_default(self, column: str, written: Fragment, field: pa.Field) -> Any:
         """Return the default for a column of an existing table."""
