@@ -447,6 +447,34 @@ def test_rows_of_a_transaction_that_began_before_are_adapted_or_refused(pair: Pa
         checks.commit()
 
 
+def test_a_commit_looks_again_at_rows_that_came_meanwhile(
+    pair: Pair, on_step: Callable[[Callable[[str], None] | None], object]
+) -> None:
+    lake, other = pair
+    added: list[int] = []
+
+    def add(step: str) -> None:
+        if step == "commit.begin" and not added:
+            added.append(1)
+            other.table("t").insert([{"id": n} for n in range(100, 20_100)])
+
+    tx = lake.transaction()
+    tx.table("t").insert([{"id": n} for n in range(30_000, 30_100)])
+    tx.table("t").add_column("w", "int64")
+    tx.create_table("n", T, primary_key="id").insert([{"id": n} for n in range(100)])
+    on_step(add)
+    tx.commit()
+    assert added
+    assert (lake.table("t").count(), lake.table("n").count()) == (20_102, 100)
+    tx = lake.transaction()
+    tx.table("t").insert({"id": 50_000})
+    tx.create_table("m", T, primary_key="id").insert({"id": 1})
+    other.table("t").insert([{"id": n} for n in range(40_000, 60_000)])
+    with pytest.raises(il.DuplicateKeyError, match="50000 already exists"):
+        tx.commit()
+    assert lake.tables() == ["main.n", "main.t"]
+
+
 def test_definitions_are_committed_among_writes_of_other_threads(any_lake: il.Lake) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -133,14 +133,16 @@ class Committer:
         """Return the looks of each table where something must be absent."""
         looks: dict[int, Sequence[Look]] = {}
         for table_id, writes in ws.tables.items():
-            known = None if ws.draft is not None and table_id in ws.draft.created else self._readings
+            known = None if ws.is_new(table_id) else self._readings
             if found := first_look(writes, ws.base, known, self._files):
                 looks[table_id] = found
         return looks
 
     def _look_again(self, ws: WriteSet, looks: Looks) -> Looks:
-        found = {}
+        found = {**looks}
         for table_id, writes in ws.tables.items():
+            if ws.is_new(table_id):
+                continue
             with self._readings.open(table_id) as reading:
                 found[table_id] = self._look(looks.get(table_id, ()), reading, writes, ws.base)
         return found
@@ -153,8 +155,10 @@ class Committer:
 
     def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
         """Look again inside the section after several rounds outside: the only storage I/O allowed there."""
-        found = {}
+        found = {**looks}
         for table_id, writes in ws.tables.items():
+            if ws.is_new(table_id):
+                continue
             state = refresh(section.tx, table_id, None)
             reading = Reading(section.tx, state, state.at, self._hot)
             found[table_id] = self._look(looks.get(table_id, ()), reading, writes, ws.base)
@@ -245,7 +249,8 @@ class Committer:
         try:
             with Section(self._catalog, self._hot) as section:
                 happened = section.sequencer.has_happened(ticket.token, ticket.result.snapshot_id, ticket.committed_at)
-                heads = [table_heads.read_head(section.tx, table_id) for table_id in ticket.ws.tables]
+                known = [table_id for table_id in ticket.ws.tables if not ticket.ws.is_new(table_id)]
+                heads = [table_heads.read_head(section.tx, table_id) for table_id in known]
                 expired = any(head is None or ticket.ws.base < head.horizon for head in heads)
                 section.commit()
         except IndexLakeError as later:

@@ -87,6 +87,8 @@ def foreseen(hot: HotStore, ws: WriteSet, looks: Mapping[int, Sequence[Look]]) -
     if ws.token is not None:
         yield commits.token_query(ws.token)
     yield log_records.EPOCH
+    if ws.definitions:
+        return  # tables may be new or different by then
     for table_id, writes in ws.tables.items():
         yield table_heads.head_query(table_id)
         if writes.closed or writes.locked:

@@ -284,6 +284,10 @@ class WriteSet:
                 return False
         return True
 
+    def is_new(self, table_id: int) -> bool:
+        """Return whether the transaction itself creates the table."""
+        return self.draft is not None and table_id in self.draft.created
+
     def writes(self, state: TableState) -> TableWrites:
         found = self.tables.get(state.table.table_id)
         if found is None:
