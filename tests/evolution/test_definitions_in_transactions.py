@@ -323,6 +323,28 @@ def test_a_kill_before_the_commit_leaves_nothing(tmp_path: Path, hot: str, step:
         assert not lake.pipeline("threads").verify().problems
 
 
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_what_was_committed_survives_a_kill(tmp_path: Path, hot: str) -> None:
+    with connect(tmp_path, hot=hot) as lake:
+        lake.create_table("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], primary_key="id")
+    after = """
+    lake.table("s.n").update({"v": "later"}, "id = 1")
+    lake.table("s.n").insert({"id": 2})
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run(
+        [sys.executable, "-c", SCRIPT.rstrip() + after, str(tmp_path), hot], check=False, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    with connect(tmp_path) as lake:
+        assert rows(lake.table("s.n")) == [{"id": 1, "v": "later"}, {"id": 2, "v": None}]
+        lake.table("s.n").update({"v": "x"}, "id = 1")
+        lake.table("s.n").delete("id = 2")
+        check_everything(lake)
+        assert not lake.pipeline("threads").verify().problems
+
+
 # ---------------------------------------------------------------- conflicts
 
 
