@@ -522,3 +522,16 @@ def test_a_token_names_a_transaction_with_definitions(pair: Pair) -> None:
     for someone in (lake, other):
         someone.sql("begin; create table n (a int); insert into n values (1); commit", token="once")
     assert lake.table("n").count() == 1
+
+
+def test_temporary_definitions_are_undone_with_their_transaction_and_no_others(lake: il.Lake) -> None:
+    lake.sql("create temp view a as select 1 as x; create temp macro m() as 1")
+    tx = lake.transaction()
+    tx.sql("create or replace temp view a as select 2 as x; create temp view b as select 3; drop macro m")
+    lake.sql("create temp view meanwhile as select 9")
+    assert tx.sql("select a.x + (select * from b) from a").scalar() == 5
+    tx.rollback()
+    assert lake.sql("select x + m() from a").scalar() == 2
+    assert lake.sql("select * from meanwhile").scalar() == 9
+    with pytest.raises(il.NotFoundError):
+        lake.sql("select * from b")

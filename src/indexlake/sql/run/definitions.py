@@ -65,10 +65,14 @@ class Definitions:
         self._parameters = parameters
 
     def run(self, statement: st.Definition) -> SqlChange:
+        if self._view.transaction is None:
+            return self._run(statement)
+        with self._engine.undoing(self._view.transaction.when_undone):
+            return self._run(statement)
+
+    def _run(self, statement: st.Definition) -> SqlChange:
         self._within._check(writing=True)
         self._check_schema(statement)
-        if self._view.transaction is not None:
-            self._view.transaction.when_undone(self._engine.as_now())
         if isinstance(statement, st.CreateSchema):
             self._within.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")
