@@ -41,6 +41,7 @@ from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
 from indexlake.scan.prefetch import stop_reading
 from indexlake.scan.search_parts import Remembered
 from indexlake.snapshots.pins import Pins
+from indexlake.snapshots.seen import Seen
 from indexlake.snapshots.state import TableState
 from indexlake.snapshots.time_travel import LakeView, snapshot_number
 from indexlake.sources.rows import RowEncoder
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from indexlake.hot.memory.recovery import Recovery
     from indexlake.hot.memory.redo import Durability
     from indexlake.pipeline.pipeline import Pipeline
+    from indexlake.pipeline.rewrite import RewriteResult
     from indexlake.snapshots.reading import Readings
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
@@ -199,6 +201,26 @@ class Lake(LakeDefinitions):
         """The newest snapshot."""
         self._check()
         return self._readings.newest()
+
+    def _seen(self, snapshot: int | None = None) -> Seen:
+        return Seen(self._readings, snapshot)
+
+    def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
+        self._check(writing=True)
+        ws = WriteSet(-1)
+        ws.definitions.append(change)
+        ws.operation = operation
+        result = self._committed(ws)
+        state = None if change.table_id is None else self._readings.states.get(change.table_id)
+        if state is not None and state.table.is_clustered:
+            self._maintenance.unpublished(state.table.table_id)
+        return result
+
+    def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
+        """Change a table's layout to ``"clustered"`` or ``"heap"`` while others read and write it."""
+        from indexlake.pipeline.convert import cluster_table
+
+        return cluster_table(self, name, layout, progress=progress)
 
     # ------------------------------------------------------------ transactions
 

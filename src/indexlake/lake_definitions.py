@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from indexlake.catalog import definitions
-from indexlake.catalog.alter_table import AlterTable
 from indexlake.catalog.definitions import (
     CreateNamespace,
     CreateTable,
@@ -17,10 +15,9 @@ from indexlake.catalog.definitions import (
     check_layout,
 )
 from indexlake.catalog.named import find_named
-from indexlake.commit.write_set import WriteResult, WriteSet
+from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
-from indexlake.errors import IndexLakeError, NotFoundError, SchemaError
-from indexlake.evolution.alterations import RenameTable
+from indexlake.errors import ConflictError, IndexLakeError, NotFoundError, SchemaError
 from indexlake.evolution.table_rules import Checks, split_defaults, with_rules
 from indexlake.pipeline.meta import publish_meta
 from indexlake.schema import as_schema, new_fields
@@ -28,21 +25,39 @@ from indexlake.schema.names import full_name, split_name
 from indexlake.sources.rows import schema_and_rows
 from indexlake.storage.names import namespace_folder
 from indexlake.table import Table
+from indexlake.writes.insert import can_be_taken_again
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.pipeline.rewrite import RewriteResult
+    from indexlake.snapshots.seen import Seen
     from indexlake.transaction import Transaction
 
 
 class LakeDefinitions:
-    """The part of ``Lake`` that deals with definitions."""
+    """The part of ``Lake`` and of ``Transaction`` that deals with definitions.
+
+    In a transaction, they are seen by nobody else before it commits.
+    """
+
+    _transaction: Transaction | None = None  # the transaction that this is
 
     def _as_lake(self) -> Lake:
         from indexlake.lake import Lake
 
+        if self._transaction is not None:
+            return self._transaction._lake
         assert isinstance(self, Lake)
         return self
+
+    def _check(self, *, writing: bool = False) -> None:
+        raise NotImplementedError
+
+    def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
+        raise NotImplementedError
+
+    def _seen(self, snapshot: int | None = None) -> Seen:
+        """Return the definitions that this sees, or those of a snapshot."""
+        raise NotImplementedError
 
     def create_namespace(self, name: str, exist_ok: bool = False) -> None:
         """Create a namespace for tables; ``exist_ok`` accepts one that already exists."""
@@ -50,24 +65,21 @@ class LakeDefinitions:
         _check_name(name, "namespace")
         change = CreateNamespace(name, exist_ok)
         self._define(change, "create namespace")
-        for namespace_id in change.found:
+        for namespace_id in () if self._transaction is not None else change.found:
             with suppress(IndexLakeError):  # it is also created with the first file
                 lake.storage.make_dir(namespace_folder(namespace_id))
 
     def namespaces(self) -> list[str]:
         """Names of all namespaces."""
-        lake = self._as_lake()
-        lake._check()
-        with lake.catalog.read() as r:
-            return definitions.list_namespaces(r, lake._readings.seen(r, None))
+        self._check()
+        with self._seen() as seen:
+            return definitions.list_namespaces(seen.r, seen.at)
 
     def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
         """Remove a namespace; ``cascade`` removes its tables too."""
-        lake = self._as_lake()
         change = DropNamespace(name, cascade, missing_ok)
         self._define(change, "drop namespace")
-        for table_id in change.found:
-            publish_meta(lake, table_id)
+        self._forget_tables(change.found)
 
     def create_table(
         self,
@@ -84,7 +96,7 @@ class LakeDefinitions:
         checks: Checks = (),
         generated: Mapping[str, str] | None = None,
     ) -> Table:
-        """Create a table from a schema, or from data, which is then inserted in a second commit.
+        """Create a table from a schema, or from data, which is inserted in the same commit.
 
         A schema is a ``pa.schema(…)``, or a dict of column names and types.  A type is one of pyarrow's or its name as
         pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
@@ -109,7 +121,7 @@ class LakeDefinitions:
         >>> t = lake.create_table("sales.items", pa.schema({"order_id": pa.int64(), "sku": pa.string()}))
         """
         lake = self._as_lake()
-        lake._check(writing=True)
+        self._check(writing=True)
         check_layout(layout)
         if config is not None and not isinstance(config, TableConfig):
             raise SchemaError(f"config is an il.TableConfig(…), not {config!r}.")
@@ -130,10 +142,9 @@ class LakeDefinitions:
         fields, made_checks = with_rules(table_name, fields, key, changing, generated or {}, checks)
         if layout == "clustered" and not key:
             raise SchemaError("A clustered table is sorted by its primary key. Pass primary_key=….")
-        made_as = f"{table_name}__{uuid4().hex}" if replace and rows is not None else table_name
         change = CreateTable(
             namespace,
-            made_as,
+            table_name,
             tuple(fields),
             tuple(key),
             config or TableConfig(),
@@ -142,47 +153,49 @@ class LakeDefinitions:
             replace,
             made_checks,
         )
+        if rows is not None and self._transaction is None:
+
+            def create(tx: Transaction) -> Table:
+                tx.write_set.operation = "create table"
+                return tx._create_table(change, rows, progress)
+
+            try:
+                made = lake.run(create, None if can_be_taken_again(rows) else 0)
+            except ConflictError:
+                if not exist_ok:
+                    raise
+                return self.table(name)  # somebody else has created it
+            return Table(lake, made._table_id, made._name)
+        return self._create_table(change, rows, progress)
+
+    def _create_table(self, change: CreateTable, rows: Any, progress: bool | None) -> Table:
+        lake = self._as_lake()
         self._define(change, "create table")
         table_id, made, new = change.found[0]
         self._forget_tables(change.replaced)
-        table = Table(lake, table_id, made)
-        if new and layout == "clustered":
+        table = Table(lake, table_id, made, transaction=self._transaction)
+        if new and change.layout == "clustered" and self._transaction is None:
             publish_meta(lake, table_id)
         if rows is not None and new:
-            try:
-                table.insert(rows, progress=progress)
-            except BaseException:
-                with suppress(IndexLakeError):
-                    if made_as != table_name or not len(table):
-                        self.drop_table(made)
-                raise
-        return table if made_as == table_name else self._take_name(table, full_name(namespace, table_name))
-
-    def _take_name(self, table: Table, name: str) -> Table:
-        """Rename a table, ending any table that has the new name in the same commit."""
-        lake = self._as_lake()
-        change = AlterTable(table._table_id, table._name, (RenameTable(name),), replace=True)
-        self._define(change, "create table")
-        self._forget_tables([table._table_id, *change.replaced])
-        return Table(lake, table._table_id, name)
+            table.insert(rows, progress=progress)
+        return table
 
     def _forget_tables(self, table_ids: Sequence[int]) -> None:
         """Forget everything cached about these tables."""
         lake = self._as_lake()
-        for table_id in table_ids:
+        for table_id in () if self._transaction is not None else table_ids:
             publish_meta(lake, table_id)
             lake._readings.states.forget(table_id)
 
     def table(self, name: str) -> Table:
-        """A handle to a table."""
+        """A handle to a table.  From a transaction, it is the table as the transaction sees it."""
         return self._table(name)
 
-    def _table(self, name: str, transaction: Transaction | None = None, snapshot: int | None = None) -> Table:
-        lake = self._as_lake()
-        lake._check()
+    def _table(self, name: str, snapshot: int | None = None) -> Table:
+        self._check()
         namespace, table_name = split_name(name)
-        with lake.catalog.read() as r:
-            at = lake._readings.seen(r, snapshot if transaction is None else transaction.snapshot_id)
+        with self._seen(snapshot) as seen:
+            r, at = seen.r, seen.at
             record = definitions.find_table(r, namespace, table_name, at)
             if record is None:
                 known = [t.full_name for t in definitions.list_tables(r, at)]
@@ -194,19 +207,19 @@ class LakeDefinitions:
             if view is not None:
                 hint = f" {full!r} is a view: read it with lake.sql, and change the tables that it reads."
             raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
-        return Table(lake, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
+        return Table(
+            self._as_lake(), record.table_id, record.full_name, transaction=self._transaction, snapshot=snapshot
+        )
 
     def tables(self) -> list[str]:
         """Names of all tables, with their namespaces."""
-        lake = self._as_lake()
-        lake._check()
-        with lake.catalog.read() as r:
-            return [t.full_name for t in definitions.list_tables(r, lake._readings.seen(r, None))]
+        self._check()
+        with self._seen() as seen:
+            return [t.full_name for t in definitions.list_tables(seen.r, seen.at)]
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
         """Remove a table.  Past snapshots still show it until they expire."""
-        lake = self._as_lake()
-        lake._check(writing=True)
+        self._check(writing=True)
         try:
             table = self.table(name)
         except NotFoundError:
@@ -215,25 +228,6 @@ class LakeDefinitions:
             raise
         self._define(DropTable(table._table_id, table.name), "drop table")
         self._forget_tables([table._table_id])
-
-    def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
-        """Change a table's layout to ``"clustered"`` or ``"heap"`` while others read and write it."""
-        lake = self._as_lake()
-        from indexlake.pipeline.convert import cluster_table
-
-        return cluster_table(lake, name, layout, progress=progress)
-
-    def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
-        lake = self._as_lake()
-        lake._check(writing=True)
-        ws = WriteSet(-1)
-        ws.definitions.append(change)
-        ws.operation = operation
-        result = lake._committed(ws)
-        state = None if change.table_id is None else lake._readings.states.get(change.table_id)
-        if state is not None and state.table.is_clustered:
-            lake._maintenance.unpublished(state.table.table_id)
-        return result
 
 
 def _check_name(name: str, what: str) -> None:

@@ -147,16 +147,17 @@ class Table(TableDefinition, Result):
         return self._lake.storage
 
     def _state(self) -> TableState:
+        if self._tx is not None:
+            return self._tx.state_of(self._table_id)
         state = self._lake._readings.latest(self._table_id)
-        if self._snapshot is None and self._tx is None and state.table.named_in <= state.newest:
+        if self._snapshot is None and state.table.named_in <= state.newest:
             self._name = state.table.full_name
         return state
 
     def _schema_now(self) -> TableSchema:
         """The schema at the newest snapshot, or at the one this handle is fixed to."""
-        snapshot = self._snapshot if self._tx is None else self._tx.snapshot_id
         state = self._state()
-        return state.current if snapshot is None else state.schema.at(snapshot)
+        return state.current if self._snapshot is None else state.schema.at(self._snapshot)
 
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> Table:
         """A read-only view of the table as it was."""

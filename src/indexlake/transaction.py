@@ -7,23 +7,32 @@ the transaction's own reads see them.  A transaction belongs to the thread that 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from indexlake.catalog.index_definitions import CreateIndex
+from indexlake.catalog.table_heads import reserve_row_ids
+from indexlake.commit.draft import Draft, Tried
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
-from indexlake.errors import OwnershipError, SchemaError, SnapshotExpiredError
+from indexlake.errors import IndexLakeError, OwnershipError, SchemaError, SnapshotExpiredError
+from indexlake.lake_definitions import LakeDefinitions
+from indexlake.snapshots.reading import OpenReading, Reading, Readings
+from indexlake.snapshots.seen import Seen
 from indexlake.snapshots.state import TableState
+from indexlake.writes.row_ids import RowIdAllocator
 
 if TYPE_CHECKING:
+    from indexlake.catalog.definitions import DefinitionChange
+    from indexlake.catalog.driver import Transaction as CatalogTransaction
+    from indexlake.hot.store import HotStore
     from indexlake.lake import Lake
     from indexlake.snapshots.pins import Pin
-    from indexlake.snapshots.reading import OpenReading
     from indexlake.sql.run.result import SqlResult
-    from indexlake.table import Table
     from indexlake.writes.changed_rows import ChangedRows
 
 
-class Transaction:
+class Transaction(LakeDefinitions):
     """Returned by ``lake.transaction()``.  As a context manager it commits at the end, or rolls back on an error."""
 
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
@@ -36,6 +45,8 @@ class Transaction:
         self.reads_anew = False  # it lost before, perhaps because of cached state
         self._pin: Pin | None = None
         self.watching: ChangedRows | None = None  # notified of each change before it is made
+        self.draft: Draft | None = None  # what it has defined
+        self._undo: list[Callable[[], None]] = []
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
         self.state = "open"
@@ -50,11 +61,6 @@ class Transaction:
     def snapshot_id(self) -> int | None:
         """The snapshot that the transaction reads."""
         return self._base
-
-    def table(self, name: str) -> Table:
-        """The table as this transaction sees it, with the same methods as ``lake.table(name)``."""
-        self._check()
-        return self._lake._table(name, transaction=self)
 
     def sql(
         self,
@@ -74,20 +80,30 @@ class Transaction:
         self._check()
         self.state = "committing"
         try:
+            if self.draft is not None:
+                self.write_set.definitions += [RowsNumbered(self._lake._row_ids, n) for n in self.draft.created]
             self.result = self._lake._commit(self.write_set)
         except BaseException:
             self.state = "failed"
+            self._undone()
             raise
         finally:
             self.unpin()
+            self._forget_new_tables()
         self.state = "committed"
+        if self.draft is not None:
+            draft = self.draft
+            self._lake._forget_tables(sorted(draft.created | draft.altered | draft.dropped))
+            self._build_indexes(draft)
         return self.result
 
     def rollback(self) -> None:
         """Discard all writes.  Vacuum removes files that were already written for large inserts."""
         self.unpin()
+        self._forget_new_tables()
         if self.state == "open":
             self.state = "rolled back"
+            self._undone()
 
     def __enter__(self) -> Transaction:
         self._check()
@@ -101,8 +117,8 @@ class Transaction:
 
     # ------------------------------------------------------------ for the table operations
 
-    def _check(self) -> None:
-        self._lake._check()
+    def _check(self, *, writing: bool = False) -> None:
+        self._lake._check(writing=writing)
         if self._thread != threading.get_ident():
             raise OwnershipError("A transaction belongs to the thread that began it. Begin one in this thread.")
         if self.state != "open":
@@ -123,7 +139,9 @@ class Transaction:
             self._pin = None
 
     def reading(self, table_id: int) -> OpenReading:
-        """Open a table at the transaction's snapshot, with its own writes."""
+        """Open a table at the transaction's snapshot, with its own definitions and writes."""
+        if self.draft is not None and self.draft.touches(table_id):
+            return _TriedReading(self._lake._readings, table_id, self._choose, self.draft)
         return self._lake._readings.open(table_id, self._choose)
 
     def _choose(self, state: TableState) -> tuple[int, TableWrites | None]:
@@ -146,6 +164,8 @@ class Transaction:
         known = self.write_set.tables.get(table_id)
         if known is not None:
             return known.state
+        if self.draft is not None and self.draft.touches(table_id):
+            return self.state_of(table_id)
         readings = self._lake._readings
         state = readings.states.get(table_id)
         if state is None or self.reads_anew or (self._base is not None and state.at < self._base):
@@ -153,6 +173,72 @@ class Transaction:
         self._set_base(state.at)
         assert self._base is not None
         return state.as_of(self._base)
+
+    # ------------------------------------------------------------ definitions
+
+    def state_of(self, table_id: int) -> TableState:
+        """Return a table's state with the columns that the transaction sees."""
+        with self.reading(table_id) as reading:
+            return reading.state
+
+    @property
+    def _transaction(self) -> Transaction:  # type: ignore[override]
+        return self
+
+    def when_undone(self, function: Callable[[], None]) -> None:
+        """Call a function if the transaction is not committed."""
+        self._undo.append(function)
+
+    def _undone(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def depend_on(self, table_id: int) -> None:
+        """Conflict with every other commit that changes rows of the table: a definition depends on all of them."""
+        self.writes(self.state_to_write(table_id)).whole = True
+
+    def _seen(self, snapshot: int | None = None) -> Seen:
+        readings = self._lake._readings
+        return Seen(readings, self._base) if self.draft is None else Tried(readings, self.draft)
+
+    def _define(self, change: DefinitionChange, operation: str) -> WriteResult:
+        """Check a change of definitions and keep it for the commit."""
+        self._check()
+        assert self._base is not None
+        lake, before = self._lake, self.draft or Draft(self._base)
+        draft = before.with_change(lake.catalog, lake._hot, change)
+        if draft is before:
+            return WriteResult(0)
+        self.draft, tables = draft, dict(self.write_set.tables)
+        try:
+            for table_id, writes in self.write_set.tables.items():
+                if table_id in draft.dropped:
+                    del tables[table_id]
+                elif draft.touches(table_id):
+                    tables[table_id] = writes.redefined(self.state_of(table_id))
+        except BaseException:
+            self.draft = before if before.changes else None
+            raise
+        for table_id in draft.created - before.created:
+            lake._row_ids.begin(table_id)
+        for table_id in before.created - draft.created:
+            lake._row_ids.end(table_id)
+        ws = self.write_set
+        ws.tables, ws.draft, ws.definitions = tables, draft, list(draft.changes)
+        return WriteResult(0)
+
+    def _build_indexes(self, draft: Draft) -> None:
+        """Index the rows for which the transaction has created indexes; until that is done, they are scanned."""
+        from indexlake.pipeline.create_index import build
+
+        for change in (drafted.change for drafted in draft.changes):
+            if isinstance(change, CreateIndex) and change.table_id not in draft.dropped:
+                with suppress(IndexLakeError):  # background work builds it
+                    build(self._lake, change)
+
+    def _forget_new_tables(self) -> None:
+        for table_id in () if self.draft is None else self.draft.created:
+            self._lake._row_ids.end(table_id)
 
     def is_outdated(self, state: TableState) -> bool:
         """Return whether a statement was made for columns that the table no longer has."""
@@ -166,3 +252,39 @@ class Transaction:
 
     def own_writes(self, table_id: int) -> TableWrites | None:
         return self.write_set.tables.get(table_id)
+
+
+class _TriedReading(OpenReading):
+    """A reading of a table that the transaction has created or altered."""
+
+    __slots__ = ("_draft",)
+
+    def __init__(self, readings: Readings, table_id: int, choose: Any, draft: Draft) -> None:
+        super().__init__(readings, table_id, choose)
+        self._draft = draft
+
+    def __enter__(self) -> Reading:
+        tried: Any = Tried(self._readings, self._draft)
+        self._transaction = tried.__enter__()
+        try:
+            state = tried.state(self._table_id)
+            assert self._choose is not None
+            snapshot, writes = self._choose(state)
+            return tried.reading(state, snapshot, writes)  # type: ignore[no-any-return]
+        except BaseException as error:
+            tried.__exit__(type(error), error, error.__traceback__)
+            raise
+
+
+class RowsNumbered:
+    """Records how many rows were numbered in a new table before it was committed."""
+
+    table_id: None = None
+
+    def __init__(self, row_ids: RowIdAllocator, number: int) -> None:
+        self._row_ids = row_ids
+        self._of = number
+
+    def apply(self, tx: CatalogTransaction, hot: HotStore, snapshot: int) -> bool:
+        reserve_row_ids(tx, self._of, self._row_ids.next(self._of) - 1)
+        return False

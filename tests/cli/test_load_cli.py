@@ -18,10 +18,10 @@ def test_load_makes_the_lake_and_the_table_and_then_adds_to_it(tmp_path: Path):
     lake, run = str(tmp_path / "new"), CliRunner().invoke
     path = str(written(tmp_path, ROWS, "parquet"))
     done = run(app, ["load", lake, "sales.parts", path, "--primary-key", "id", "--json"])
-    assert json.loads(done.stdout) == [{"table": "sales.parts", "rows": 3, "snapshot_id": 2, "created": True}]
+    assert json.loads(done.stdout) == [{"table": "sales.parts", "rows": 3, "snapshot_id": 1, "created": True}]
     more = str(written(tmp_path, pa.table({"id": [9, 10]}), "csv", "more"))
     done = run(app, ["load", lake, "sales.parts", more, "--primary-key", "ID", "--json"])
-    assert json.loads(done.stdout) == [{"table": "sales.parts", "rows": 2, "snapshot_id": 3, "created": False}]
+    assert json.loads(done.stdout) == [{"table": "sales.parts", "rows": 2, "snapshot_id": 2, "created": False}]
     with il.connect(lake, create=False) as opened:
         assert opened.table("sales.parts").primary_key == ("id",)
         assert len(opened.table("sales.parts")) == 5

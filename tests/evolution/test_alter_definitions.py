@@ -131,12 +131,10 @@ def test_rows_of_a_table_whose_every_column_was_replaced_are_still_there(lake: i
     assert t.scan().to_pylist() == [{"b": "x"}] * 4
 
 
-def test_views_of_the_past_transactions_and_dropped_tables_cannot_be_altered(lake: il.Lake, fill: Fill) -> None:
+def test_views_of_the_past_and_dropped_tables_cannot_be_altered(lake: il.Lake, fill: Fill) -> None:
     t = fill(lake)
     with pytest.raises(il.OwnershipError, match="view of the past: it cannot be altered"):
         t.at(lake.snapshot_id).drop_column("v")
-    with lake.transaction() as tx, pytest.raises(il.OwnershipError, match="cannot be altered inside a transaction"):
-        tx.table("t").add_column("x", pa.int8())
     alter = t.alter().add_column("x", pa.int8())
     lake.drop_table("t")
     with pytest.raises(il.NotFoundError, match="dropped"):

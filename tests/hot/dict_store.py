@@ -43,6 +43,11 @@ class DictStore:
         self._writer: Any = None  # the transaction that wrote last, and how to take back what it wrote
         self._undo: list[Callable[[], None]] = []
 
+    @property
+    def inline(self) -> DictStore:
+        """Nothing of it is in the catalog: what is tried out in an empty store is rolled back by forgetting it."""
+        return DictStore(None, self.spill, 0)
+
     def table(
         self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, at: int, newest: bool
     ) -> DictTable:

@@ -240,11 +240,7 @@ def test_options_reach_the_kind_as_values(orders: il.Lake) -> None:
 
 
 @pytest.mark.parametrize("text", ["create index i on plain (id)", "drop index i on plain"])
-def test_definitions_are_no_part_of_a_transaction_or_of_the_past(orders: il.Lake, text: str) -> None:
-    with pytest.raises(ExpressionError, match="cannot be part of a transaction"):
-        orders.sql(f"begin; {text}; commit")
-    with orders.transaction() as tx, pytest.raises(ExpressionError, match="cannot be part of a transaction"):
-        tx.sql(text)
+def test_definitions_are_no_part_of_the_past(orders: il.Lake, text: str) -> None:
     with pytest.raises(OwnershipError, match="read-only"):
         orders.sql(text, at=orders.snapshot_id)
     with pytest.raises(ExpressionError, match="leave engine='spark' out"):

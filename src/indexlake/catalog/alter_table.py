@@ -83,6 +83,10 @@ def _write_columns(
         "update indexlake_field set end_snapshot = ? where field_id = ? and end_snapshot is null",
         [(snapshot, field_id) for field_id in ended],
     )
+    tx.execute_many(  # made in the same commit, so no snapshot shows it: a record of the same field takes its place
+        "delete from indexlake_field where field_id = ? and begin_snapshot = ? and end_snapshot = ?",
+        [(c.field.field_id, snapshot, snapshot) for c in new.columns if c.before is not None and not c.steps],
+    )
     position = max(f.position for f in history.fields)
     records, fresh = [], []
     for column in new.columns:
@@ -154,12 +158,13 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
     namespace_id = namespace_id_of(tx, new.namespace)
     if namespace_id is None:
         namespace_id = make_namespace(tx, new.namespace, snapshot)
-    tx.execute(
-        """insert into indexlake_former_name (table_id, begin_snapshot, end_snapshot, namespace_id, table_name,
-        folded_name) select table_id, named_in, ?, namespace_id, table_name, folded_name from indexlake_table
-        where table_id = ?""",
-        (snapshot, table.table_id),
-    )
+    if table.named_in < snapshot:  # otherwise the name was given in the same commit, and no snapshot shows it
+        tx.execute(
+            """insert into indexlake_former_name (table_id, begin_snapshot, end_snapshot, namespace_id, table_name,
+            folded_name) select table_id, named_in, ?, namespace_id, table_name, folded_name from indexlake_table
+            where table_id = ?""",
+            (snapshot, table.table_id),
+        )
     tx.execute(
         """update indexlake_table set namespace_id = ?, table_name = ?, folded_name = ?, named_in = ?
         where table_id = ?""",

@@ -109,7 +109,7 @@ def find_table(
     )
     if rows or at is None:
         return _table_record(rows[0]) if rows else None
-    for table_id, space, former in _former_names(r, at):
+    for table_id, space, former in former_names(r, at):
         if (space.lower(), former.lower()) == folded and (record := read_table(r, table_id)) is not None:
             return replace(record, namespace=space, name=former)
     return None
@@ -122,7 +122,7 @@ def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list
     tables = [_table_record(row) for row in rows]
     if at is None or all(t.named_in <= at for t in tables):
         return tables
-    former = {table_id: (space, name) for table_id, space, name in _former_names(r, at)}
+    former = {table_id: (space, name) for table_id, space, name in former_names(r, at)}
     named = [t for t in tables if t.named_in <= at]
     for t in tables:
         if t.table_id in former:  # otherwise its history, including the name, has expired
@@ -134,13 +134,13 @@ def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list
 def name_at(r: ReadTransaction | Transaction, table: TableRecord, at: int) -> str:
     """Return the full name that a table had at a snapshot."""
     if table.named_in > at:
-        for table_id, space, name in _former_names(r, at):
+        for table_id, space, name in former_names(r, at):
             if table_id == table.table_id:
                 return full_name(space, name)
     return table.full_name
 
 
-def _former_names(r: ReadTransaction | Transaction, at: int) -> list[tuple[int, str, str]]:
+def former_names(r: ReadTransaction | Transaction, at: int) -> list[tuple[int, str, str]]:
     """Return (table id, namespace, name) of tables that existed at the snapshot and were renamed since."""
     return r.rows(
         """select f.table_id, n.namespace_name, f.table_name from indexlake_former_name f

@@ -27,7 +27,7 @@ class CreateIndex:
 
     table_id: int
     full_name: str
-    schema_version: int  # of the columns that the definition was made for
+    schema_version: int  # of the columns that the definition was made for; negative: defined in the same transaction
     name: str
     kind: str
     key_field_ids: tuple[int, ...]
@@ -35,6 +35,7 @@ class CreateIndex:
     unique: bool
     params: Mapping[str, Any]
     hot_fields: tuple[Field, ...]
+    enforced: bool = False  # it is unique and the table is new
     found: list[int] = field(default_factory=list, compare=False)
     """The id of the index, so that no read is needed after the commit."""
 
@@ -42,7 +43,7 @@ class CreateIndex:
         table = read_table(tx, self.table_id)
         if table is None or table.end_snapshot is not None:
             raise NotFoundError(f"Table {self.full_name!r} was dropped by another commit.", name=self.full_name)
-        if table.schema_version != self.schema_version:
+        if self.schema_version >= 0 and table.schema_version != self.schema_version:
             raise ConflictError(
                 f"The columns of table {self.full_name!r} changed meanwhile. Run it again.", table=self.full_name
             )
@@ -58,7 +59,15 @@ class CreateIndex:
             )
         params = {"unique": True, **self.params} if self.unique else self.params
         index_id = segments.add_index(
-            tx, self.table_id, self.name, self.kind, self.key_field_ids, self.include_field_ids, params, snapshot
+            tx,
+            self.table_id,
+            self.name,
+            self.kind,
+            self.key_field_ids,
+            self.include_field_ids,
+            params,
+            snapshot,
+            snapshot if self.enforced else None,
         )
         if self.hot_fields:
             hot.add_index(tx, self.table_id, index_id, self.hot_fields)

@@ -16,6 +16,7 @@ from indexlake.catalog import log_records, named
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+from indexlake.catalog.numbers import take_number
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
 SCHEMA_VERSION = 8
@@ -380,10 +381,14 @@ def open_lake(catalog: Catalog, where: str, *, read_only: bool = False) -> LakeR
 
 def next_values(tx: Transaction, name: str, count: int = 1) -> int:
     """Return the first of ``count`` fresh numbers. Numbers are never given twice, unlike max(id) + 1."""
-    rows = tx.rows(
-        """insert into indexlake_sequence (name, next_value) values (?, ?)
-        on conflict (name) do update set next_value = indexlake_sequence.next_value + ?
-        returning next_value""",
-        (name, 1 + count, count),
-    )
-    return int(rows[0][0]) - count
+
+    def draw(name: str, count: int) -> int:
+        rows = tx.rows(
+            """insert into indexlake_sequence (name, next_value) values (?, ?)
+            on conflict (name) do update set next_value = indexlake_sequence.next_value + ?
+            returning next_value""",
+            (name, 1 + count, count),
+        )
+        return int(rows[0][0]) - count
+
+    return take_number(name, count, draw)

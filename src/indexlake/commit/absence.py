@@ -50,16 +50,22 @@ class Look(NamedTuple):
 # ---------------------------------------------------------------- outside the section
 
 
-def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
-    """Look for every value that must be absent, in the write-set's own state if that is recent enough."""
+def first_look(writes: TableWrites, base: int, readings: Readings | None, files: OpenFiles) -> tuple[Look, ...]:
+    """Look for every value that must be absent, in the write-set's own state if that is recent enough.
+
+    Without ``readings``, the table is new: there are no other rows.
+    """
     state = writes.state
     writes.checked.clear()  # cleared because the write-set may be committed again after waiting for its turn
     keys: list[Look] | None
     try:
         keys = _looks_for_keys(writes, state, files)
     except DuplicateKeyError:  # its own rows repeat a key: an error unless the index was dropped meanwhile
+        if readings is None:
+            raise
         keys = None
     if keys is None:
+        assert readings is not None
         writes.checked.clear()
         state = readings.latest(state.table.table_id)
         keys = _looks_for_keys(writes, state, files)
@@ -68,6 +74,8 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     before = list(writes.loaded)
     for values in writes.absent:
         before.append(Look.nothing(MergeValues(None, values.fields, values.keys, base)))
+    if readings is None:
+        return tuple(look(each, state, None, writes, files) for each in (*before, *(keys or ())))
     if keys:
         if False not in map(_are_few, keys) and not (writes.absent and state.at > base):
             for each in keys:

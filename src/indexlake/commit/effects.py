@@ -158,7 +158,8 @@ def add_block(
         min_row_id=block.bounds[0], max_row_id=block.bounds[1],
         min_snapshot=version[0], max_snapshot=version[1], column_stats=block.column_stats,
         checksum=block.file.checksum, partition_id=None if placed is None else placed.partition_id,
-        schema_snapshot=block.schema_snapshot, begin_snapshot=begin, end_snapshot=end, changed_in=s,
+        schema_snapshot=block.schema_snapshot if block.schema_snapshot >= 0 else s,  # negative: defined in this commit
+        begin_snapshot=begin, end_snapshot=end, changed_in=s,
         first_key=None if placed is None else placed.first_key, last_key=None if placed is None else placed.last_key,
     )  # fmt: skip
     file_id = data_files.add_block(tx, record)

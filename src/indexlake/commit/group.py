@@ -8,8 +8,7 @@ failure of the database itself goes to every member, and then none was committed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
@@ -37,8 +36,6 @@ COMMIT_AGAIN = 2
 """How many times a write-set is committed again after its COMMIT has failed."""
 
 GROUP_LIMIT = 256
-
-_ALONE: Any = nullcontext()
 
 Looks = Mapping[int, Sequence[Look]]
 """What was found outside the section, by table id."""
@@ -136,13 +133,16 @@ class Committer:
         """Return the looks of each table where something must be absent."""
         looks: dict[int, Sequence[Look]] = {}
         for table_id, writes in ws.tables.items():
-            if found := first_look(writes, ws.base, self._readings, self._files):
+            known = None if ws.is_new(table_id) else self._readings
+            if found := first_look(writes, ws.base, known, self._files):
                 looks[table_id] = found
         return looks
 
     def _look_again(self, ws: WriteSet, looks: Looks) -> Looks:
-        found = {}
+        found = {**looks}
         for table_id, writes in ws.tables.items():
+            if ws.is_new(table_id):
+                continue
             with self._readings.open(table_id) as reading:
                 found[table_id] = self._look(looks.get(table_id, ()), reading, writes, ws.base)
         return found
@@ -155,8 +155,10 @@ class Committer:
 
     def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
         """Look again inside the section after several rounds outside: the only storage I/O allowed there."""
-        found = {}
+        found = {**looks}
         for table_id, writes in ws.tables.items():
+            if ws.is_new(table_id):
+                continue
             state = refresh(section.tx, table_id, None)
             reading = Reading(section.tx, state, state.at, self._hot)
             found[table_id] = self._look(looks.get(table_id, ()), reading, writes, ws.base)
@@ -220,13 +222,11 @@ class Committer:
     def _one_of_many(self, section: Section, ticket: _Ticket) -> bool:
         """Commit one member of a group so that it leaves nothing behind if it fails; return whether it succeeded.
 
-        Rows are validated before any is written. Definitions are checked as they are written, and need a savepoint.
+        Rows are validated before any is written. Definitions are checked as they are written.
         """
         before = section.sequencer.newest
-        alone = section.tx.savepoint() if ticket.ws.definitions else _ALONE
         try:
-            with alone:
-                self._one(section, ticket)
+            self._one(section, ticket)
             return True
         except LookNeeded:
             ticket.look = True
@@ -249,7 +249,8 @@ class Committer:
         try:
             with Section(self._catalog, self._hot) as section:
                 happened = section.sequencer.has_happened(ticket.token, ticket.result.snapshot_id, ticket.committed_at)
-                heads = [table_heads.read_head(section.tx, table_id) for table_id in ticket.ws.tables]
+                known = [table_id for table_id in ticket.ws.tables if not ticket.ws.is_new(table_id)]
+                heads = [table_heads.read_head(section.tx, table_id) for table_id in known]
                 expired = any(head is None or ticket.ws.base < head.horizon for head in heads)
                 section.commit()
         except IndexLakeError as later:

@@ -60,14 +60,14 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
     last = section.sequencer.last
     hot = section.hot.table(section.tx, state.table.table_id, head, state.current, last, at=last, newest=True)
     if (
-        writes.truncate
-        and not writes.blind  # it may have read what it removes
+        (writes.whole or (writes.truncate and not writes.blind))  # it may have read what it removes
         and (hot.has_begun_since(ws.base) or section.sequencer.has_changed_since(state.table.table_id, ws.base))
     ):
         name = state.table.full_name
+        does = "truncates" if writes.truncate else "depends on all rows of"
         raise ConflictError(
-            f"This transaction truncates {name!r}, whose rows were changed by another commit after it began at "
-            f"{ws.base}. Run it again; lake.run does so by itself.",
+            f"This transaction {does} {name!r}, whose rows were changed by another commit after it began at {ws.base}. "
+            "Run it again; lake.run does so by itself.",
             table=name,
         )
     enforced: set[int] | None = None  # None: the indexes are those that the write-set knows
@@ -87,6 +87,8 @@ def foreseen(hot: HotStore, ws: WriteSet, looks: Mapping[int, Sequence[Look]]) -
     if ws.token is not None:
         yield commits.token_query(ws.token)
     yield log_records.EPOCH
+    if ws.definitions:
+        return  # tables may be new or different by then
     for table_id, writes in ws.tables.items():
         yield table_heads.head_query(table_id)
         if writes.closed or writes.locked:

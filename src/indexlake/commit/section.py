@@ -8,6 +8,7 @@ neither in the catalog nor in the hot store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore, HotTable
 
 
+_ALONE: Any = nullcontext()
 _NONE: Mapping[int, Sequence[Look]] = {}
 
 
@@ -79,11 +81,12 @@ class Section:
         """Validate and apply a write-set; raise ``LookNeeded`` if newer blocks must be searched first.
 
         Except for definitions, nothing is written before everything is validated. A write-set that fails leaves nothing
-        behind in the hot store, even if others of its group succeed.
+        behind, even if others of its group succeed.
         """
         done = self._done()
         try:
-            return self._write(ws, looks, commit_token)
+            with self.tx.savepoint() if ws.definitions else _ALONE:
+                return self._write(ws, looks, commit_token)
         except BaseException:
             self._undo(done)
             raise
@@ -106,6 +109,16 @@ class Section:
             # Writers are identified by the files' names: the process may have another writer by now.
             advice = ", and vacuum may have removed them. Nothing was committed: run the write again."
             requirements.require_writers(tx, {b.file.writer_id for b in files}, advice)
+        summary: list[str] = []
+        if ws.definitions:
+            if ws.draft is not None:
+                ws.draft.require(tx)
+            snapshot = sequencer.next
+            changed = [change for change in ws.definitions if change.apply(tx, self.hot, snapshot)]
+            if not changed and ws.rows_empty:
+                return WriteResult(0, sequencer.last)
+            summary = [f'"{change.table_id}":[0,0,0]' for change in changed if change.table_id is not None]
+            self.heads.clear()
         tables: list[tuple[int, TableWrites, HotTable]] = []
         for table_id, writes in ws.tables.items():
             if not writes.empty:
@@ -113,13 +126,6 @@ class Section:
         faults.step("commit.validated")
         self.writing = True
         snapshot = sequencer.next
-        summary: list[str] = []
-        if ws.definitions:
-            changed = [change for change in ws.definitions if change.apply(tx, self.hot, snapshot)]
-            if not changed and not tables:
-                return WriteResult(0, sequencer.last)
-            summary = [f'"{change.table_id}":[0,0,0]' for change in changed if change.table_id is not None]
-            self.heads.clear()
         inserted = updated = deleted = 0
         for table_id, writes, hot in tables:
             gone = writes.deleted + effects.apply(self, ws, writes, hot, snapshot)

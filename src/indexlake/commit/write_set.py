@@ -8,12 +8,14 @@ versions are either encoded row tuples, which go to the hot store, or finished b
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyroaring import BitMap64, FrozenBitMap64
 
 from indexlake.blocks.addresses import Noted, ranked
@@ -21,7 +23,7 @@ from indexlake.blocks.delete_vector import positions_bitmap
 from indexlake.blocks.new_block import NewBlock
 from indexlake.catalog.definitions import DefinitionChange
 from indexlake.display import html_facts
-from indexlake.errors import ConflictError
+from indexlake.errors import ConflictError, SchemaError
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
 from indexlake.schema import Field, SchemaHistory, TableSchema
 from indexlake.schema.lineage import line
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.blocks.row_ids import RowIds
     from indexlake.commit.absence import Look
+    from indexlake.commit.draft import Draft
     from indexlake.commit.turns import Turn
 
 Values = tuple[SqlValue, ...]
@@ -51,6 +54,7 @@ class TableWrites:
     """The changes to one table."""
 
     truncate = False
+    whole = False  # it depends on all rows that it saw: no other may be changed or added
     blind = False  # a truncate that removes whatever is there when it commits
     locked: BitMap64 = _NO_ROWS
     loaded_for: frozenset[int] = frozenset()  # unique indexes for which the keys in ``loaded`` were compared already
@@ -77,7 +81,7 @@ class TableWrites:
 
     @property
     def empty(self) -> bool:
-        return not (self.truncate or self.closed or self.rows or self.blocks or self.locked)
+        return not (self.truncate or self.whole or self.closed or self.rows or self.blocks or self.locked)
 
     # -- statements
 
@@ -136,6 +140,25 @@ class TableWrites:
         vars(self).clear()
         self.__init__(state, base)  # type: ignore[misc]
         self.truncate, self.blind, self.locked = True, blind, locked
+
+    # -- a definition that changed
+
+    def redefined(self, state: TableState) -> TableWrites:
+        """Return the same changes for the columns that the transaction itself has defined since."""
+        old, new = self.state.current, state.current
+        if self.blocks and new.columns != old.columns:
+            raise SchemaError(
+                f"Table {self.state.table.full_name!r} cannot be altered in this transaction, which has written many "
+                "rows to it, straight to files. Alter the table before that, or in another transaction."
+            )
+        other = copy(self)
+        other.state, other._row_of_key = state, None
+        if new.columns != old.columns:
+            place = {f.field_id: n for n, f in enumerate(old.fields)}
+            columns = list(zip(*self.rows.values(), strict=True))
+            made = [_converted(f, place, columns, len(self.rows)) for f in new.fields]
+            other.rows = dict(zip(self.rows, zip(*made, strict=True), strict=True))
+        return other
 
     # -- a definition that changed meanwhile
 
@@ -208,6 +231,23 @@ class TableWrites:
         return [b for b in self.blocks if len(b.dead) < b.record_count]
 
 
+def _converted(
+    f: Field, place: Mapping[int, int], columns: Sequence[Sequence[SqlValue]], count: int
+) -> Sequence[SqlValue]:
+    """Return the values of a column for buffered rows that may be older than it."""
+    if not count:
+        return ()
+    if f.field_id in place:
+        return columns[place[f.field_id]]
+    if f.source is None:
+        return [f.older] * count
+    older = f.source.codec.decode(_converted(f.source, place, columns, count))
+    try:
+        return f.codec.encode(f.derived(older))
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"Column {f.name!r} cannot become {f.type}: {error}", column=f.name) from None
+
+
 class WriteSet:
     """All changes of one transaction, which reads at snapshot ``base``."""
 
@@ -217,14 +257,18 @@ class WriteSet:
         self.single = single  # a single statement, which is run again when a definition has changed
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
+        self.draft: Draft | None = None  # what the definitions are part of
         self.operation: str | None = None
         self.repeats = single  # the caller builds it anew when it loses
         self.turn: Turn | None = None  # the caller's turn
 
     @property
     def empty(self) -> bool:
-        if self.definitions:
-            return False
+        return not self.definitions and self.rows_empty
+
+    @property
+    def rows_empty(self) -> bool:
+        """Whether it changes no rows."""
         for writes in self.tables.values():  # noqa: SIM110 (many times faster than a generator)
             if not writes.empty:
                 return False
@@ -239,6 +283,10 @@ class WriteSet:
             if writes.blocks or writes.truncate:
                 return False
         return True
+
+    def is_new(self, table_id: int) -> bool:
+        """Return whether the transaction itself creates the table."""
+        return self.draft is not None and table_id in self.draft.created
 
     def writes(self, state: TableState) -> TableWrites:
         found = self.tables.get(state.table.table_id)

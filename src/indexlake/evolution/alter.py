@@ -51,10 +51,6 @@ class Alter:
             raise OwnershipError(
                 f"{table._name} at snapshot {table._snapshot} is a view of the past: it cannot be altered."
             )
-        if table._tx is not None:
-            raise OwnershipError(
-                "A table cannot be altered inside a transaction. Alter it before or after: lake.table(name).alter()."
-            )
         table._lake._check(writing=True)
         self._table = table
         self._alterations: list[Alteration] = []
@@ -155,7 +151,7 @@ class Alter:
         operation = _OPERATIONS.get(type(self._alterations[0]), "alter table") if single else "alter table"
         change = AlterTable(table._table_id, table._name, tuple(self._alterations))
         try:
-            self.result = lake._define(change, operation)
+            self.result = (table._tx or lake)._define(change, operation)
         finally:
             lake._readings.states.forget(table._table_id)
         return self.result

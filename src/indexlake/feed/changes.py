@@ -179,7 +179,7 @@ def _number(lake: Lake, name: str, value: Moment) -> int:
 
 def _checked(since: int, table: TableRecord) -> int:
     """Return where the feed begins; raise if the history from there on is no longer kept."""
-    begin = max(since, table.begin_snapshot)
+    begin = max(since, table.begin_snapshot - 1)  # the commit that creates a table may add rows to it
     if begin < table.horizon:
         raise SnapshotExpiredError(
             f"Changes of {table.full_name!r} since snapshot {since} are no longer known: history is kept from snapshot "

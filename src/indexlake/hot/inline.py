@@ -80,6 +80,10 @@ class InlineStore(InlineTables):
     ) -> InlineTable:
         return InlineTable(r, table_id, moved, schema, snapshot, newest, self._spill)
 
+    @property
+    def inline(self) -> InlineStore:
+        return self
+
     def foreseen(self, table_id: int, fields: Sequence[Field], keys: KeyColumn) -> Iterator[Query]:
         if len(keys) <= FEW_KEYS and not any(f.since for f in fields):
             columns, codecs = tuple(f.column for f in fields), tuple(f.codec for f in fields)

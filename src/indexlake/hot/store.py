@@ -160,6 +160,11 @@ class HotStore(Protocol):
     keeps_superseded: bool
     """Whether versions superseded after their chunk was read stay here, so that their copies in blocks are hidden."""
 
+    @property
+    def inline(self) -> HotStore:
+        """The part of the store that is in the catalog and is rolled back with it."""
+        ...
+
     def table(
         self,
         r: ReadTransaction | Transaction,

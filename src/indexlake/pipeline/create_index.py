@@ -7,6 +7,8 @@ scanned until the build reaches them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog.index_definitions import CreateIndex, DropIndex
@@ -22,8 +24,10 @@ from indexlake.pipeline.runner import choose_runner
 from indexlake.schema.lineage import line
 
 if TYPE_CHECKING:
+    from indexlake.lake import Lake
     from indexlake.schema import Field
     from indexlake.table import Table
+    from indexlake.transaction import Transaction
 
 _AGAIN = 10
 
@@ -46,6 +50,9 @@ def create_index(
     if name.lower() == PRIMARY:
         raise SchemaError(f"{name!r} is the index of the primary key. Choose another name.")
     lake, table_id = table._lake, table._table_id
+    if table._tx is not None:
+        _create_in(table._tx, _definition(table, name, columns, kind, unique, include, params))
+        return
     for attempt in range(_AGAIN):
         change = _definition(table, name, columns, kind, unique, include, params)
         try:
@@ -56,13 +63,7 @@ def create_index(
                 raise
     lake._readings.states.forget(table_id)
     index_id = change.found[0]
-    runner = choose_runner(lake.storage)
-    try:
-        bar = ProgressBar(f"index {name}", progress)
-        build_index(lake, table_id, index_id, runner, bar=bar)
-        merge_index(lake, table_id, index_id, runner)
-    except JobBusy:
-        pass  # the background work is doing it
+    build(lake, change, progress)
     if unique:
         publish_unique(lake, table_id, index_id)
     if unique and index_id not in {index.index_id for index in lake._readings.latest(table_id).live_indexes}:
@@ -71,6 +72,28 @@ def create_index(
             "unique. Create it again.",
             table=table._name,
         )
+
+
+def build(lake: Lake, change: CreateIndex, progress: bool | None = None) -> None:
+    """Index the existing rows."""
+    (index_id,), runner = change.found, choose_runner(lake.storage)
+    with suppress(JobBusy):  # the background work is doing it
+        build_index(lake, change.table_id, index_id, runner, bar=ProgressBar(f"index {change.name}", progress))
+        merge_index(lake, change.table_id, index_id, runner)
+
+
+def _create_in(tx: Transaction, change: CreateIndex) -> None:
+    """Create an index in a transaction; its commit is followed by the build.
+
+    A unique index on a new table holds from the start.
+    """
+    new = tx.draft is not None and change.table_id in tx.draft.created
+    if change.unique and not new:
+        raise OwnershipError(
+            f"A unique index on a table that has rows cannot be created inside a transaction: all rows have to be "
+            f"compared. Create {change.name!r} before or after, on lake.table({change.full_name!r})."
+        )
+    tx._define(replace(change, enforced=change.unique), "create index")
 
 
 def _check_name(name: object) -> None:
@@ -96,7 +119,7 @@ def _definition(
     include: str | Sequence[str],
     params: Mapping[str, Any],
 ) -> CreateIndex:
-    state = table._lake._readings.latest(table._table_id)
+    state = table._state()
     schema = state.current
     wanted = known_name(kind)
     keys = schema.project(_names("columns", columns))
@@ -121,7 +144,7 @@ def _roots(fields: Sequence[Field]) -> tuple[int, ...]:
 def drop_index(table: Table, name: str, missing_ok: bool) -> None:
     refuse_view(table, "dropped")
     _check_name(name)
-    table._lake._define(DropIndex(table._table_id, table.name, name, missing_ok), "drop index")
+    (table._tx or table._lake)._define(DropIndex(table._table_id, table.name, name, missing_ok), "drop index")
     table._lake._readings.states.forget(table._table_id)
 
 
@@ -129,9 +152,5 @@ def refuse_view(table: Table, what: str) -> None:
     if table._snapshot is not None:
         raise OwnershipError(
             f"{table._name} at snapshot {table._snapshot} is a view of the past: no index can be {what} there."
-        )
-    if table._tx is not None:
-        raise OwnershipError(
-            f"An index cannot be {what} inside a transaction. Do it before or after, on lake.table(name)."
         )
     table._lake._check(writing=True)

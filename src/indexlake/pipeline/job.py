@@ -24,6 +24,7 @@ from indexlake.errors import JobError
 if TYPE_CHECKING:
     from indexlake.display.progress import ProgressBar
     from indexlake.lake import Lake
+    from indexlake.table import Table
 
 log = logging.getLogger("indexlake")
 
@@ -228,3 +229,22 @@ def _alive(job: JobRecord, time: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+class _InTransaction:
+    """Takes the place of a job in a transaction: nobody else sees what it does, so nothing has to be leased."""
+
+    def check(self) -> None: ...
+
+    def __enter__(self) -> _InTransaction:
+        return self
+
+    def __exit__(self, *how: object) -> None: ...
+
+
+def job_on(table: Table, kind: str, scope: str) -> Job | _InTransaction:
+    """Return the frame for work on all rows of a table; a transaction conflicts with whoever changes them meanwhile."""
+    if table._tx is None:
+        return Job(table._lake, kind, table._table_id, scope)
+    table._tx.depend_on(table._table_id)
+    return _InTransaction()

@@ -18,7 +18,7 @@ from indexlake.evolution.alterations import DropColumn, SetDefault
 from indexlake.evolution.replacing import AddGenerated, TakePlace
 from indexlake.expr.expression import expr
 from indexlake.expr.sqltype import quoted
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import job_on
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> 
     beside = f"{f.name}__new_type"
     _refuse_needed(table, f.field_id, f.name)
     add = AddGenerated(beside, new.type, text, new.metadata)
-    with Job(table._lake, KIND, table._table_id, str(f.field_id)) as job:
+    with job_on(table, KIND, str(f.field_id)) as job:
         if (left := schema.by_name.get(beside.lower())) is not None:
             if left.generated is None:
                 raise SchemaError(

@@ -15,7 +15,7 @@ from indexlake.evolution.alter import Alter
 from indexlake.evolution.alterations import AddCheck, DropCheck, MarkValidated, SetNullable
 from indexlake.expr.sqltype import quoted
 from indexlake.expr.templates import template_of, written
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import job_on
 from indexlake.schema.rules import Check
 from indexlake.sources.rules import violated
 from indexlake.storage import faults
@@ -53,7 +53,7 @@ def _unfinished(table: Table, condition: str, name: str | None) -> Check | None:
 
 def _validate(table: Table, check: Check) -> None:
     """Raise ``ConstraintError`` with a row that breaks the check, if there is one."""
-    with Job(table._lake, KIND, table._table_id, str(check.check_id)) as job:
+    with job_on(table, KIND, str(check.check_id)) as job:
         faults.step("validate.begun")
         schema = table._schema_now()
         if all(c.check_id != check.check_id for c in schema.checks):

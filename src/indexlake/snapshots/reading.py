@@ -103,11 +103,16 @@ class Readings:
         state = refresh(transaction, table_id, known, self.store)
         if state is known:
             return state
-        if state.schema.asks_sequences:
-            schema = state.schema.asking(self.sequences)
-            state = state._replace(schema=schema, current=schema.current)
+        state = self.asking(state)
         self.states.offer(state)
         return state
+
+    def asking(self, state: TableState) -> TableState:
+        """Return the same state, with defaults that take numbers from the lake's sequences."""
+        if not state.schema.asks_sequences:
+            return state
+        schema = state.schema.asking(self.sequences)
+        return state._replace(schema=schema, current=schema.current)
 
     def latest(self, table_id: int) -> TableState:
         """Return the table's state as of now."""

@@ -9,6 +9,7 @@ from indexlake.catalog.driver import Catalog
 from indexlake.snapshots.state import gone
 
 RANGE = 8192
+_ENDLESS = 1 << 62
 
 
 class RowIdAllocator:
@@ -16,6 +17,17 @@ class RowIdAllocator:
         self.catalog = catalog
         self._lock = threading.Lock()
         self._ranges: dict[int, tuple[int, int]] = {}  # table id -> (next, end)
+
+    def begin(self, table_id: int) -> None:
+        """Number the rows of a table that exists only in a transaction of this process so far."""
+        self._ranges[table_id] = (1, _ENDLESS)
+
+    def end(self, table_id: int) -> int:
+        """Forget the table's range; return the next number of it."""
+        return self._ranges.pop(table_id, (1, 1))[0]
+
+    def next(self, table_id: int) -> int:
+        return self._ranges[table_id][0]
 
     def take(self, table_id: int, count: int) -> int:
         """Return the first of ``count`` consecutive row ids for the caller alone."""

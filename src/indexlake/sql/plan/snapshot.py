@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from indexlake.catalog import definitions
 from indexlake.catalog.driver import ReadTransaction
+from indexlake.catalog.driver import Transaction as CatalogTransaction
 from indexlake.catalog.named import find_named
 from indexlake.errors import ConvertedError, NotFoundError, SnapshotExpiredError
-from indexlake.snapshots.reading import Reading, Readings
+from indexlake.snapshots.reading import Reading
+from indexlake.snapshots.seen import Seen
 from indexlake.snapshots.state import Stale
 from indexlake.snapshots.time_travel import check_snapshot
 from indexlake.sql.parse.token_reader import TableName
@@ -18,6 +20,7 @@ from indexlake.sql.plan.views import View, ViewsNamed
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
+    from indexlake.table import Table
     from indexlake.transaction import Transaction
 
 T = TypeVar("T")
@@ -33,6 +36,18 @@ class Viewpoint:
     snapshot: int | None = None
     transaction: Transaction | None = None
     used: bool = False  # the namespace comes from USE, so that main is searched after it
+
+    @property
+    def within(self) -> Lake | Transaction:
+        """The transaction, or the lake outside of one: where definitions are looked up and made."""
+        return self.lake if self.transaction is None else self.transaction
+
+    def seen(self) -> Seen:
+        """Return the catalog as of this viewpoint, with what its transaction has defined."""
+        return self.within._seen(self.snapshot)
+
+    def table(self, name: str) -> Table:
+        return self.within._table(name, self.snapshot)
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -57,16 +72,16 @@ def read_together(
         view.transaction._check()
     while True:
         readings = lake._readings
-        with readings.catalog.read() as r:
+        with view.seen() as seen:
             try:
-                found = [_find(r, view, readings, name, at) for name, at in wanted]
+                found = [_find(seen, view, name, at) for name, at in wanted]
             except Stale:
                 continue  # another thread has read a later state: start again
             except ConvertedError as error:
                 readings.successor(error, readings)
                 continue
             for name, at, number in views:
-                if getattr(_find(r, view, readings, name, at), "number", None) != number:
+                if getattr(_find(seen, view, name, at), "number", None) != number:
                     raise ViewsChanged
             tables = [f for f in found if isinstance(f, Reading)]
             if len(tables) < len(found):
@@ -78,12 +93,9 @@ class ViewsChanged(Exception):
     """A view was replaced or dropped while a query was being planned."""
 
 
-def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableName, at: int | None) -> Reading | View:
-    tx = view.transaction
-    snapshot = at if at is not None else view.snapshot
-    if snapshot is None and tx is not None:
-        snapshot = tx.snapshot_id
-    snapshot = readings.seen(r, snapshot)
+def _find(seen: Seen, view: Viewpoint, name: TableName, at: int | None) -> Reading | View:
+    tx, r = view.transaction, seen.r
+    snapshot = at if at is not None else seen.at
     for namespace in view.path if name.namespace is None else (name.namespace,):
         record = definitions.find_table(r, namespace, name.name, snapshot)
         if record is not None:
@@ -92,7 +104,7 @@ def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableNa
             return View(found.named_id, found.full_name, found.body["text"], tuple(found.body["columns"]))
     if record is None:
         raise _not_found(r, name.full(view.namespace), snapshot)
-    state = readings.state_in(r, record.table_id)
+    state = seen.state(record.table_id)
     last = state.newest
     writes = None
     if snapshot is None:
@@ -100,6 +112,8 @@ def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableNa
     if tx is not None:
         tx._set_base(last)
         if at is None:
+            assert tx.snapshot_id is not None
+            snapshot = tx.snapshot_id
             writes = tx.own_writes(record.table_id)
             if snapshot < state.table.horizon:
                 raise SnapshotExpiredError(
@@ -109,7 +123,7 @@ def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableNa
                     horizon=state.table.horizon,
                 )
     check_snapshot(snapshot, last, state.table)
-    return Reading(r, state, snapshot, readings.store, writes)
+    return seen.reading(state, snapshot, writes)
 
 
 def newest_snapshot(view: Viewpoint) -> int:
@@ -121,7 +135,7 @@ def newest_snapshot(view: Viewpoint) -> int:
     return view.lake._readings.newest()
 
 
-def _not_found(r: ReadTransaction, full: str, snapshot: int | None) -> NotFoundError:
+def _not_found(r: ReadTransaction | CatalogTransaction, full: str, snapshot: int | None) -> NotFoundError:
     near = definitions.near_name(full, [t.full_name for t in definitions.list_tables(r, snapshot)])
     hint = f" Did you mean {near!r}?" if near else ""
     when = "" if snapshot is None else f" at snapshot {snapshot}"

@@ -33,6 +33,8 @@ def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], o
             a.add_column(field.name, field.type, metadata=field.metadata)
         try:
             table.set_default(field.name, default)
+            if table._tx is not None:
+                table._tx.depend_on(table._table_id)
             fill()
             if not nullable:
                 table.set_not_null(field.name)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from itertools import chain, count, zip_longest
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -52,6 +51,7 @@ from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
     from indexlake.table import Table
+    from indexlake.transaction import Transaction
 
 _CHANGING = {
     "now", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp", "today",
@@ -68,24 +68,30 @@ class Definitions:
     def __init__(self, engine: Engine, view: Viewpoint, parameters: Parameters) -> None:
         self._engine = engine
         self._view = view
-        self._lake = view.lake
+        self._within = view.within
         self._parameters = parameters
 
     def run(self, statement: st.Definition) -> SqlChange:
-        self._lake._check(writing=True)
+        if self._view.transaction is None:
+            return self._run(statement)
+        with self._engine.undoing(self._view.transaction.when_undone):
+            return self._run(statement)
+
+    def _run(self, statement: st.Definition) -> SqlChange:
+        self._within._check(writing=True)
         self._check_schema(statement)
         if isinstance(statement, st.CreateSchema):
-            self._lake.create_namespace(statement.name, exist_ok=statement.if_not_exists)
+            self._within.create_namespace(statement.name, exist_ok=statement.if_not_exists)
             return _done("create schema")
         if isinstance(statement, st.DropSchema):
             if statement.name.lower() == MAIN:
                 raise SchemaError("The schema 'main' is always there and cannot be dropped.", name=MAIN)
-            self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
+            self._within.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
             if statement.name.lower() == self._engine.namespace.lower():
                 self._engine.namespace = MAIN
             return _done("drop schema")
         if isinstance(statement, st.DropTable):
-            self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
+            self._within.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
         if isinstance(statement, st.CreateTemporaryTable):
             return temporary_tables.create(self._engine, self._view, statement, self._parameters)
@@ -140,7 +146,7 @@ class Definitions:
             raise SchemaError(
                 f"The schema {namespace!r} only describes what is there; create it in another one.", name=namespace
             )
-        if namespace.lower() not in [MAIN, *(name.lower() for name in self._lake.namespaces())]:
+        if namespace.lower() not in [MAIN, *(name.lower() for name in self._within.namespaces())]:
             raise NotFoundError(f"There is no schema {namespace!r}: CREATE SCHEMA makes it.", name=namespace)
 
     # ------------------------------------------------------------ create table
@@ -173,20 +179,34 @@ class Definitions:
                 field = with_default_text(field, column.default, default)
             fields.append(field.with_nullable(column.nullable))
         self._bind(statement)
-        there = statement.if_not_exists and self._found(name) is not None
-        table = self._lake.create_table(
-            name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
-            exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
-            generated=generated, checks=[*self._checks(statement), *type_checks(fields)],
-        )  # fmt: skip
-        try:
+        if statement.if_not_exists and self._found(name) is not None:
+            return _done("create table")
+
+        def create(tx: Transaction) -> WriteResult:
+            table = tx.create_table(
+                name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
+                exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
+                generated=generated, checks=[*self._checks(statement), *type_checks(fields)],
+            )  # fmt: skip
             for constraint in statement.constraints:
-                if constraint.unique and not there:
+                if constraint.unique:
                     self._add_unique(table, constraint)
-        except IndexLakeError:
-            self._lake.drop_table(name)
-            raise
+            return WriteResult(0)
+
+        self._in_one_commit(create)
         return _done("create table")
+
+    def _in_one_commit(self, create: Callable[[Transaction], WriteResult]) -> WriteResult:
+        """Create a table in the transaction of the statement, or in one of its own, run again if it loses."""
+        if self._view.transaction is not None:
+            return create(self._view.transaction)
+
+        def run(tx: Transaction) -> WriteResult:
+            tx.write_set.operation = "create table"
+            done = create(tx)
+            return done._replace(snapshot_id=tx.commit().snapshot_id)
+
+        return self._view.lake.run(run)
 
     def _bind(self, statement: st.CreateTable) -> None:
         """Refuse what DuckDB would refuse in a table of its own.  Forms that only we have are not checked."""
@@ -273,32 +293,27 @@ class Definitions:
             return _done("create table")
         planned = plan_query(self._engine, self._view, query, self._parameters)
         planned.storing = True
-        schema, batches = planned.run()
-        fields = planned.stored_fields(schema)
-        fields = [f.with_name(n) for f, n in zip(fields, _apart([f.name for f in fields]), strict=True)]
-        if statement.names:
-            if len(statement.names) > len(fields):
-                query.text.source.fail(
-                    f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
-                )
-            fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
-        schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
-        made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
-        table = self._lake.create_table(
-            made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
-            checks=type_checks(fields),
-        )  # fmt: skip
-        if not statement.with_data:
-            return _done("create table")
-        try:
-            result = table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
-        except BaseException:
-            with suppress(IndexLakeError):
-                self._lake.drop_table(made_as)
-            raise
-        if made_as != name:
-            self._lake._take_name(table, name)
-        return SqlChange("create table", result)
+
+        def create(tx: Transaction) -> WriteResult:
+            found, batches = planned.run()
+            fields = planned.stored_fields(found)
+            fields = [f.with_name(n) for f, n in zip(fields, _apart([f.name for f in fields]), strict=True)]
+            if statement.names:
+                if len(statement.names) > len(fields):
+                    query.text.source.fail(
+                        f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
+                    )
+                fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
+            schema = pa.schema([f.with_name(own.name) for f, own in zip(found, fields, strict=True)])
+            table = tx.create_table(
+                name, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
+                checks=type_checks(fields),
+            )  # fmt: skip
+            if not statement.with_data:
+                return WriteResult(0)
+            return table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
+
+        return SqlChange("create table", self._in_one_commit(create))
 
     def _new_default(self, column: str, written: Fragment, field: pa.Field) -> Any:
         """Return the default for a column of an existing table."""
@@ -349,7 +364,7 @@ class Definitions:
 
     def _found(self, name: str) -> Table | None:
         try:
-            return self._lake.table(name)
+            return self._within.table(name)
         except NotFoundError:
             return None
 
@@ -357,7 +372,7 @@ class Definitions:
         name = statement.table.full(self._view.namespace)
         if statement.if_exists and self._found(name) is None:
             return _done("alter table")
-        table = self._lake.table(name)
+        table = self._within.table(name)
         action = statement.action
         if isinstance(action, st.AddColumn):
             column = action.column

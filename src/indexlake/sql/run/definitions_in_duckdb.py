@@ -131,7 +131,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
     """
     import duckdb
 
-    at, namespaces, tables, named, asked = _read(view, text)
+    namespaces, tables, named, asked = _read(view, text)
     for namespace in dict.fromkeys([*namespaces, view.namespace]):
         database.execute(f"create schema if not exists {quoted(namespace)}")
     last: dict[tuple[str, str], int] = {}
@@ -142,7 +142,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         database.execute(f"create type {_full(other)} as {other.body['text']}")
         _comment(database, "type", _full(other), other.body.get("comment"))
     for table, state in tables:
-        schema = state.current if at is None else state.schema.at(at)
+        schema = state.current
         name = f"{quoted(table.namespace)}.{quoted(table.name)}"
         types = sql_names(engine, schema.fields)
         constraints = [(schema.key_fields, "primary key")] if schema.key_fields else []
@@ -178,13 +178,12 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
 
 def _read(
     view: Viewpoint, text: Fragment | None
-) -> tuple[int | None, list[str], list[tuple[TableRecord, TableState]], list[Named], dict[int, int]]:
-    """Return the snapshot, the namespaces, tables and other definitions, and the number of calls of each sequence."""
-    wanted = view.snapshot if view.transaction is None else view.transaction.snapshot_id
+) -> tuple[list[str], list[tuple[TableRecord, TableState]], list[Named], dict[int, int]]:
+    """Return the namespaces, tables and other definitions, and the number of calls of each sequence."""
     while True:
         readings = view.lake._readings
-        with readings.catalog.read() as r:
-            at = readings.seen(r, wanted)
+        with view.seen() as seen:
+            r, at = seen.r, seen.at
             tables, named, asked = definitions.list_tables(r, at), list_named(r, at), {}
             if text is None:
                 asked = {n.named_id: calls_of(r, n.named_id) for n in named if n.kind == "sequence"}
@@ -193,13 +192,17 @@ def _read(
                 tables = [t for t in tables if t.name.lower() in words]
                 named = [n for n in named if n.kind == "sequence" or (n.kind == "view" and n.name.lower() in words)]
             try:
-                states = [(t, readings.state_in(r, t.table_id)) for t in tables]
+                states = [(t, _as_of(seen.state(t.table_id), at)) for t in tables]
             except Stale:
                 continue  # another thread has read a later state: start again
             except ConvertedError as error:
                 readings.successor(error, readings)
                 continue
-            return at, definitions.list_namespaces(r, at), states, named, asked
+            return definitions.list_namespaces(r, at), states, named, asked
+
+
+def _as_of(state: TableState, at: int | None) -> TableState:
+    return state if at is None else state.as_of(at)
 
 
 def _words(text: Fragment, views: Sequence[Named]) -> set[str]:

@@ -107,6 +107,32 @@ class Engine:
         self.short_cuts: Any = None  # set by ``short_cuts``, which this module cannot import
         self.closed = False
 
+    @contextmanager
+    def undoing(self, when_undone: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+        """Hand over what undoes the changes that the block makes to temporary views, macros, types and the schema."""
+        held: list[dict[Any, Any]] = [self.temporary_views, self.temporary_names]
+        before, namespace = [{**each} for each in held], self.namespace
+        yield
+        changed = [
+            (each, name, old.get(name))
+            for each, old in zip(held, before, strict=True)
+            for name in {**old, **each}
+            if old.get(name) is not each.get(name)
+        ]
+        moved = self.namespace != namespace
+
+        def undo() -> None:
+            for each, name, value in changed:
+                if value is None:
+                    each.pop(name, None)
+                else:
+                    each[name] = value
+            if moved:
+                self.namespace = namespace
+
+        if changed or moved:
+            when_undone(undo)
+
     def close(self) -> None:
         """Stop everything that runs: no thread of DuckDB may be inside Python when the interpreter exits."""
         with self._lock:

@@ -22,7 +22,7 @@ from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 
 if TYPE_CHECKING:
-    from indexlake.catalog.driver import ReadTransaction
+    from indexlake.catalog.driver import ReadTransaction, Transaction
     from indexlake.indexes.index import Index
     from indexlake.table import Table
 
@@ -42,7 +42,7 @@ _SHOWN = pa.schema({
 
 
 def create_index(engine: Engine, view: Viewpoint, statement: st.CreateIndex, parameters: Parameters) -> None:
-    table = view.lake.table(statement.table.full(view.namespace))
+    table = view.table(statement.table.full(view.namespace))
     if _has(table, statement.name):
         if statement.if_not_exists:
             return
@@ -73,7 +73,7 @@ def comment_on_index(view: Viewpoint, name: TableName, comment: str | None) -> N
     table = _only_table_with(within, name.name)
     if table is None:
         raise _no_index(within, name.name)
-    view.lake._define(CommentOnIndex(table._table_id, table.name, name.name, comment), "comment")
+    view.within._define(CommentOnIndex(table._table_id, table.name, name.name, comment), "comment")
 
 
 def _no_index(view: Viewpoint, name: str) -> NotFoundError:
@@ -128,8 +128,9 @@ def _has(table: Table, index: str) -> bool:
 
 
 def _only_table_with(view: Viewpoint, index: str) -> Table | None:
-    with view.lake.catalog.read() as r:
-        tables = [t for t in definitions.list_tables(r) if t.namespace.lower() == view.namespace.lower()]
+    with view.seen() as seen:
+        r = seen.r
+        tables = [t for t in definitions.list_tables(r, seen.at) if t.namespace.lower() == view.namespace.lower()]
         found = [t for t in tables if any(i.name.lower() == index.lower() for i in _live(r, t.table_id))]
     if len(found) > 1:
         names = [table.name for table in found]
@@ -141,15 +142,13 @@ def _only_table_with(view: Viewpoint, index: str) -> Table | None:
     return _handle(view, found[0].full_name) if found else None
 
 
-def _live(r: ReadTransaction, table_id: int) -> list[Index]:
+def _live(r: ReadTransaction | Transaction, table_id: int) -> list[Index]:
     return [i for i in segments.read_indexes(r, table_id) if i.end_snapshot is None and not i.is_primary]
 
 
 def _tables(view: Viewpoint, *, everywhere: bool) -> Iterator[Table]:
-    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        at = view.lake._readings.seen(r, at)
-        every = definitions.list_tables(r, at)
+    with view.seen() as seen:
+        every = definitions.list_tables(seen.r, seen.at)
         names = [t.full_name for t in every if everywhere or t.namespace.lower() == view.namespace.lower()]
     for name in names:
         table = _found(view, name, missing_ok=True)  # it may be dropped in the meantime
@@ -167,4 +166,4 @@ def _found(view: Viewpoint, name: str, *, missing_ok: bool) -> Table | None:
 
 
 def _handle(view: Viewpoint, name: str) -> Table:
-    return view.lake._table(name, transaction=view.transaction, snapshot=view.snapshot)
+    return view.table(name)

@@ -84,9 +84,8 @@ def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: F
 
 
 def _definitions(engine: Engine, view: Viewpoint) -> Definitions:
-    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        found = list_named(r, view.lake._readings.seen(r, at), _KINDS)
+    with view.seen() as seen:
+        found = list_named(seen.r, seen.at, _KINDS)
     by_kind: dict[str, dict[tuple[str, str], Any]] = {kind: {} for kind in _KINDS}
     for named in found:
         by_kind[named.kind][named.namespace.lower(), named.name.lower()] = named.body
@@ -131,7 +130,7 @@ def create_named(engine: Engine, view: Viewpoint, statement: st.CreateNamed, par
     change = CreateNamed(
         statement.kind, namespace, statement.name.name, body, statement.replace, statement.if_not_exists
     )
-    view.lake._define(change, f"create {statement.kind}")
+    view.within._define(change, f"create {statement.kind}")
 
 
 def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> None:
@@ -233,19 +232,21 @@ def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None
                 _drop_in_engine(engine, name.name)
             del engine.temporary_names[kind, name.name.lower()]
             return
-    with view.lake.catalog.read() as r:
-        kind = next((kind for kind in kinds if find_named(r, kind, namespace, name.name)), statement.kind)
+    with view.seen() as seen:
+        there = (kind for kind in kinds if find_named(seen.r, kind, namespace, name.name, seen.at))
+        kind = next(there, statement.kind)
     change = DropNamed(kind, namespace, name.name, statement.if_exists, statement.cascade)
-    view.lake._define(change, f"drop {kind}")
-    for table_id in change.found:
-        publish_meta(view.lake, table_id)
+    view.within._define(change, f"drop {kind}")
+    if view.transaction is None:
+        for table_id in change.found:
+            publish_meta(view.lake, table_id)
 
 
 def own_sequence(view: Viewpoint, statement: st.OwnSequence) -> None:
     name, owner = statement.name, statement.owner
     space = owner.namespace or namespace_of(view, owner.name)
     change = OwnSequence(name.namespace or view.namespace, name.name, space, owner.name, statement.if_exists)
-    view.lake._define(change, "alter sequence")
+    view.within._define(change, "alter sequence")
 
 
 def _drop_in_engine(engine: Engine, sequence: str) -> None:
@@ -276,7 +277,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
         return
     if kind in ("table", "view", "column"):
         try:
-            table = view.lake.table(full)
+            table = view.table(full)
         except NotFoundError as error:
             if "is a view" not in str(error):
                 raise
@@ -287,7 +288,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
     if statement.column is not None:
         _check_column_of_view(engine, view, statement)
         changes = {f"comment on {statement.column.lower()}": comment}
-    view.lake._define(ChangeNamed(kind, namespace, statement.name.name, changes), "comment")
+    view.within._define(ChangeNamed(kind, namespace, statement.name.name, changes), "comment")
 
 
 def _check_column_of_view(engine: Engine, view: Viewpoint, statement: st.CommentOn) -> None:

@@ -45,9 +45,8 @@ def namespace_of(view: Viewpoint, name: str, kind: str = "table") -> str:
     """Return the namespace where a name is found; that of the statement if there is nothing of this name."""
     if len(view.path) == 1:
         return view.namespace
-    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        at = view.lake._readings.seen(r, at)
+    with view.seen() as seen:
+        r, at = seen.r, seen.at
         for namespace in view.path:
             if kind in ("sequence", "type", "macro", "table macro"):
                 found: object = find_named(r, kind, namespace, name, at)

@@ -139,7 +139,7 @@ class WantedSearch:
         reference, tx = self._reference, view.transaction
         name = found.state.table.full_name
         if tx is not None and reference.at is None:
-            table = view.lake._table(name, transaction=tx)
+            table = tx._table(name)
         else:
             table = view.lake._table(name, snapshot=found.snapshot)
         options = dict(self._options)

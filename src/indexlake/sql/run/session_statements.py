@@ -131,7 +131,7 @@ def _bind(engine: Engine, view: Viewpoint, prepared: st.Prepare) -> None:
             plan_query(engine, view, statement, unknown, points=False, scans_only=True).bind()
     elif isinstance(statement, st.Insert | st.Update | st.Delete) and not is_temporary(engine, statement.table):
         name = located(engine, view, statement).table
-        view.lake._table(name.full(view.namespace), transaction=view.transaction)
+        view.table(name.full(view.namespace))
 
 
 def _setting(engine: Engine, statement: st.Setting, given: Parameters) -> object:

@@ -85,7 +85,7 @@ def _namespace(view: Viewpoint, value: object, statement: st.Setting, source: So
     wanted = "main" if first.lower() == DATABASE else first.removeprefix(f"{DATABASE}.")
     if any(other.lower() not in ("main", f"{DATABASE}.main") for other in others):
         source.fail("A search path is a single namespace; main is always searched after it.", statement.place)
-    for namespace in [*view.lake.namespaces(), "main"]:
+    for namespace in [*view.within.namespaces(), "main"]:
         if namespace.lower() == wanted.lower():
             return namespace
     raise NotFoundError(

@@ -214,11 +214,7 @@ class _Session:
                     what = "add `begin` first" if self.outer is None else "leave the `with` block instead"
                     source.fail(f"There is no open transaction here: {what}.", place)
                 is_open = False
-            elif isinstance(statement, st.Definition):
-                if is_open or self.outer is not None:
-                    source.fail("Definitions are commits of their own and cannot be part of a transaction.", place)
-                writes += 1
-            elif isinstance(statement, st.Write) and not is_open:
+            elif isinstance(statement, st.Write | st.Definition) and not is_open:
                 writes += 1
             if isinstance(statement, st.Setting) and statement.name == CASE and len(statements) > 1:
                 source.fail(f"{CASE} concerns how a text is read: set it in a call of its own.", place)
@@ -395,8 +391,8 @@ class _Session:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
     def _show(self, statement: st.ShowTables) -> SqlResult:
-        with self.lake.catalog.read() as r:
-            at = self.lake._readings.seen(r, self._read_at)
+        with self.view.seen() as seen:
+            r, at = seen.r, seen.at
             tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
             tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
         tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]

@@ -67,6 +67,8 @@ def check_hidden(engine: Engine, view: Viewpoint, statement: st.Statement) -> No
 def create(engine: Engine, view: Viewpoint, statement: st.CreateTemporaryTable, parameters: Parameters) -> SqlChange:
     name = statement.table.name
     folded = name.lower()
+    if view.transaction is not None:
+        raise OwnershipError(f"The temporary table {name!r} cannot be created in a transaction: do that before it.")
     if folded in engine.temporary_views:
         raise AlreadyExistsError(f"{name!r} is a temporary view. Drop it first, or choose another name.", name=name)
     if folded in engine.temporary_tables and not statement.replace:

@@ -53,7 +53,7 @@ def create_view(engine: Engine, view: Viewpoint, statement: st.CreateView, param
     change = CreateNamed(
         "view", statement.view.namespace or view.namespace, name, body, statement.replace, statement.if_not_exists
     )
-    view.lake._define(change, "create view")
+    view.within._define(change, "create view")
 
 
 def _create_temporary(engine: Engine, statement: st.CreateView, made: View) -> None:
@@ -77,7 +77,7 @@ def rename_view(engine: Engine, view: Viewpoint, statement: st.RenameView) -> No
         engine.temporary_views[statement.new.lower()] = made
         return
     change = RenameNamed("view", name.namespace or view.namespace, name.name, statement.new, statement.if_exists)
-    view.lake._define(change, "alter view")
+    view.within._define(change, "alter view")
 
 
 def drop_view(engine: Engine, view: Viewpoint, statement: st.DropView) -> None:
@@ -88,4 +88,6 @@ def drop_view(engine: Engine, view: Viewpoint, statement: st.DropView) -> None:
         if statement.if_exists:
             return
         raise NotFoundError(f"There is no temporary view {name.name!r}.", name=name.name)
-    view.lake._define(DropNamed("view", name.namespace or view.namespace, name.name, statement.if_exists), "drop view")
+    view.within._define(
+        DropNamed("view", name.namespace or view.namespace, name.name, statement.if_exists), "drop view"
+    )

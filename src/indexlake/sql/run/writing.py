@@ -25,8 +25,7 @@ class Writing:
     token: str | None
 
     def table(self, name: TableName, tx: Transaction | None = None) -> Table:
-        transaction = tx if tx is not None else self.view.transaction
-        return self.view.lake._table(name.full(self.view.namespace), transaction=transaction)
+        return (tx or self.view.within)._table(name.full(self.view.namespace))
 
     def inside(self, tx: Transaction) -> Viewpoint:
         """Return the same view from within the statement's transaction."""
