@@ -62,8 +62,10 @@ def _marks(words: Sequence[Word], leaves: Sequence[Leaf]) -> list[Mark]:
         clauses.append(set(known[word.term]))
     by_place = {word.place: number for number, word in enumerate(words)}
     for n, leaf in enumerate(leaves):
-        for first in range(len(words)) if isinstance(leaf, Phrase) else ():
-            row = [by_place.get(words[first].place + place) for place in leaf.places]
+        if not isinstance(leaf, Phrase):
+            continue
+        for first in words:
+            row = [by_place.get(first.place + place) for place in leaf.places]
             found = [number for number in row if number is not None]
             if len(found) == len(row) and tuple(words[number].term for number in found) == leaf.terms:
                 for number in found:
