@@ -76,6 +76,16 @@ def test_distances() -> None:
     assert values("st_dwithin(g, g, null)") == [None] * len(SHAPES)
 
 
+def test_a_point_without_a_coordinate_is_near_nothing() -> None:
+    lost = [shapely.Point(*place) for place in ((np.nan, 1), (1, np.nan), (np.nan, np.nan), (np.inf, 1))]
+    batch = pa.record_batch({"g": pa.array(shapely.to_wkb([*lost, shapely.Point(1, 1)]), pa.binary())})
+    for text in ("POLYGON((0 0,9 0,9 9,0 9,0 0))", "LINESTRING(0 0,9 9)", "POINT(1 1)", "MULTIPOINT(1 1,2 2)"):
+        for call in ("st_dwithin(g, st_geomfromtext($s), 1e9)", "st_dwithin(st_geomfromtext($s), g, 'inf')"):
+            assert values(call, {"s": text}, batch) == [False] * len(lost) + [True], text
+    for point in lost:
+        assert not any(values("st_dwithin(g, $s, 1e9)", {"s": shapely.to_wkb(point)}))
+
+
 def test_geometries_are_made_from_numbers_and_text() -> None:
     assert values("st_astext(st_point(d, 1))")[0] == f"POINT ({BATCH.column('d')[0].as_py()!r} 1)"
     assert values("st_point(1.5, -2)")[0] == shapely.to_wkb(shapely.Point(1.5, -2))

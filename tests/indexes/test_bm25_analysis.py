@@ -39,7 +39,7 @@ def of_column(made: Analyser, column: Any) -> list[list[tuple[str, int]]]:
 
 
 def of_texts(made: Analyser, texts: list[str | None]) -> list[list[tuple[str, int]]]:
-    return [[pair for word in made.words(text) for pair in word.terms] if text else [] for text in texts]
+    return [[(word.term, word.place) for word in made.words(text)] if text else [] for text in texts]
 
 
 @pytest.mark.parametrize("params", EVERY, ids=str)
@@ -62,7 +62,7 @@ def test_the_spans_of_words_are_those_of_the_text(text: str) -> None:
 
 
 def terms(text: str, **params: Any) -> list[str]:
-    return [term for word in analyser(**params).words(text) for term, _ in word.terms]
+    return [word.term for word in analyser(**params).words(text)]
 
 
 def test_words_are_letters_marks_and_digits() -> None:

@@ -380,6 +380,16 @@ def test_vectors_too_long_for_float32_squares_are_found_in_order(storage: Storag
         check(built.search(query, [Part(segment, None)], 20), metric, [(vectors, None)], query, 20)
 
 
+def test_vectors_too_long_for_their_rounding_are_found_in_order(storage: Storage) -> None:
+    rng = np.random.default_rng(4)
+    for scale, asked in ((1e38, 1.0), (1e18, 1e38), (3.0, 1e38)):
+        built = Built(storage, 1, metric="ip")
+        vectors = (rng.normal(size=(500, 1)) * scale / 9).astype(np.float32)
+        vectors[0] = 0
+        query = np.array([asked], np.float32)
+        check(built.search(query, [Part(built.segment(vectors), None)], 20), "ip", [(vectors, None)], query, 20)
+
+
 def test_no_parts_no_rows_and_no_live_rows_give_nothing(storage: Storage) -> None:
     built = Built(storage, 2)
     empty, some = built.segment([]), built.segment([[1, 2]])

@@ -52,6 +52,14 @@ def test_the_index_that_was_there_at_the_snapshot_answers(table: il.Table) -> No
     assert search.to_pylist() == before
 
 
+def test_a_flag_is_true_or_false_and_a_place_is_two_numbers(table: il.Table) -> None:
+    with pytest.raises(il.ExpressionError, match="snippet is True or False, not 'yes'"):
+        table.search("note", "late", snippet="yes")  # type: ignore[arg-type]
+    for place in (("1", "2"), (True, False), np.array([True, False]), (b"1", 2)):
+        with pytest.raises(il.ExpressionError, match="near a place"):
+            table.search("places", place).to_arrow()
+
+
 def test_each_of_several_searches_has_options_of_its_own(table: il.Table) -> None:
     both = table.search([("note", "late 3", {"operator": "and"}), ("vec", [3, 1], {"exact": True})], k=2)
     assert [row["id"] for row in both] == [3, 2]

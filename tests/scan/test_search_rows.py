@@ -320,3 +320,47 @@ def test_a_search_reads_no_table_again_until_something_is_committed(tmp_path: Pa
                 other.drop_table("t")
             with pytest.raises(il.NotFoundError):
                 found()
+
+
+@pytest.mark.parametrize("dump_format", ["ipc", "vortex", "parquet"])
+def test_rows_from_before_a_change_of_the_columns_are_found_as_they_are_now(lake: il.Lake, dump_format: str) -> None:
+    struct = pa.struct({"a": pa.int32(), "b": pa.string()})
+    schema = pa.schema({"id": pa.int64(), "note": pa.string(), "s": struct, "l": pa.list_(struct), "n": pa.int32()})
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50, dump_format=dump_format)
+    t = lake.create_table("t", schema, config=config)
+    t.create_index("words", "note", kind="bm25")
+    each = [None if n % 7 == 0 else {"a": n, "b": f"b{n}"} for n in range(200)]
+    t.insert(
+        pa.table(
+            [range(200), ["late"] * 200, each, [[one] for one in each], [n or None for n in range(200)]], schema=schema
+        )
+    )
+    t.insert({"id": 900, "note": "late", "s": {"a": 1, "b": "x"}, "l": [], "n": 2})
+
+    def check() -> None:
+        wanted = {row["id"]: row for row in t.scan().to_pylist()}
+        for k in (3, 30, 500):
+            for columns in (None, ["id", "s"], [name for name in t.schema.names if name != "n"]):
+                found = t.search("note", "late", k=k, columns=columns).to_arrow()
+                assert found.num_rows == min(k, 201)
+                for row in found.drop_columns("_score").to_pylist():
+                    assert row == {name: wanted[row["id"]][name] for name in row}
+
+    t.add_column("s.c", pa.int64(), default=7)
+    check()
+    t.add_column("l.element.c", pa.string())
+    check()
+    t.rename_column("s.a", "first")
+    t.drop_column("s.b")
+    check()
+    t.widen_column("s.first", pa.int64())
+    t.widen_column("n", pa.int64())
+    check()
+    t.add_column("d", pa.string(), default="new")
+    t.add_column("e", struct)
+    check()
+    t.insert({"id": 901, "note": "early", "s": {"first": 1, "c": 2}})
+    assert t.search("note", "early", columns=["s", "d"]).to_pylist()[0]["s"] == {"first": 1, "c": 2}
+    assert t.search("note", "late", k=1, columns=["d", "e"]).to_arrow().drop_columns("_score").to_pylist() == [
+        {"d": "new", "e": None}
+    ]

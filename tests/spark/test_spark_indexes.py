@@ -84,3 +84,24 @@ def test_spark_reads_only_what_an_index_finds(spark: SparkSession, lake: il.Lake
     for engine in ("duckdb", "spark"):
         rows = lake.sql("select id from t where city = 'c7' and x > -1 order by id", engine=engine).to_arrow()
         assert rows.column("id").to_pylist() == [n for n in wanted if n < 5_000]
+
+
+def test_indexes_are_created_listed_and_dropped_in_sql_with_the_engine_spark(
+    spark: SparkSession, lake: il.Lake, table: il.Table
+) -> None:
+    lake.pipeline(spark=spark).load(frame(spark, 0, 1500), "t")
+    for text in (
+        "create unique index by_x on t (x) include (city)",
+        "create index place on t using rstar (x, y)",
+        "create index text on t using bm25 (note) with (stemmer = 'english')",
+        "create index if not exists by_x on t (x)",
+    ):
+        lake.sql(text, engine="spark")
+    assert [row["name"] for row in lake.sql("show indexes from t", engine="spark")] == ["by_x", "place", "text"]
+    assert {(info.state, info.rows_in_segments) for info in table.indexes()} == {("ready", 1500)}
+    with pytest.raises(il.DuplicateKeyError, match="by_x"):
+        table.insert({"id": 9000, "x": 7.0})
+    lake.sql("drop index by_x on t; drop index if exists by_x on t", engine="spark")
+    assert [info.name for info in table.indexes()] == ["place", "text"]
+    with pytest.raises(il.ExpressionError, match="changes run here: leave engine='spark' out"):
+        lake.sql("delete from t where id = 1", engine="spark")

@@ -74,11 +74,10 @@ def read_task(
     positions = _positions(task) if gone is None else None
     if positions is not None and not len(positions):
         return
-    if task.covered is not None and task.versions_up_to is None and not (row_id or version or hidden is not None):
-        needed = [*fields, *(f for f in task.shown if predicate is not None and f.name in predicate.columns)]
-        if all(f.field_id in task.covered.field_ids for f in needed):
-            yield from _read_covered(task.covered, positions, files, fields, predicate, task.shown)
-            return
+    if not version and is_covered(task, fields, predicate, row_id=row_id, hidden=hidden):
+        assert task.covered is not None
+        yield from _read_covered(task.covered, positions, files, fields, predicate, task.shown)
+        return
     if task.fields is task.shown:  # the file holds the columns as they are
         pushed, columns, named = predicate, list(dict.fromkeys([f.column for f in fields])), []
     else:
@@ -191,6 +190,22 @@ def _spans(cuts: Any, rows: int, most: int, *, backward: bool) -> Iterator[tuple
             yield int(cuts[first]), int(cuts[at])
             first = at
         rows *= 2
+
+
+def is_covered(
+    task: BlockTask,
+    fields: Sequence[Field],
+    predicate: Bound | None,
+    *,
+    row_id: bool,
+    hidden: npt.NDArray[np.int64] | None = None,
+) -> bool:
+    """Return whether an index segment holds all that is needed of the rows, so that the block is not opened."""
+    if task.covered is None or task.versions_up_to is not None or row_id or hidden is not None:
+        return False
+    names = set() if predicate is None else set(predicate.columns)
+    needed = {f.field_id for f in fields} | {f.field_id for f in task.shown if f.name in names}
+    return needed <= set(task.covered.field_ids) and ROW_ID not in names
 
 
 def _read_covered(

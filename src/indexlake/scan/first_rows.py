@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 WORTH = 0.02
 """The share of a segment's rows to look through before giving up and sorting all rows."""
 
+_NOTHING = np.zeros(0, np.int64)
+
 Positions = dict[int, list[npt.NDArray[np.int64]]]
 
 
@@ -60,9 +62,8 @@ def with_first_rows(
     for task in plan.tasks:
         if task.kind != "block" or task.file_id not in chosen:
             tasks.append(task)
-        elif chosen[task.file_id]:
-            positions = np.unique(np.concatenate(chosen[task.file_id])).astype(np.uint64)
-            tasks.append(replace(task, only=positions, covered=None))
+        elif len(positions := np.unique(np.concatenate([_NOTHING, *chosen[task.file_id]]))):
+            tasks.append(replace(task, only=positions.astype(np.uint64), covered=None))
     text = ", ".join(f"{column} {direction}" for column, direction in order)
     offer = Offer(coverage.index.name, f"the first {count:,} by {text}", count * max(1, segments), True)
     notes = {**plan.notes, "found by": coverage.index.name, "offers": (offer,), "segments": segments}
@@ -103,19 +104,28 @@ def _first_of(
     seen = kept = 0
     for block, _ in group.blocks:
         chosen.setdefault(block.data_file_id, [])
-    for slots in chunks:
-        for block, ordinal in group.blocks:
-            start, end = segment.starts[ordinal], segment.starts[ordinal + 1]
-            positions = slots[(slots >= start) & (slots < end)] - start
-            if len(positions):
-                visible = _visible(reading, files, plan, block, positions)
-                chosen[block.data_file_id].append(visible)
-                kept += len(visible)
-        seen += len(slots)
-        if kept >= count:
-            return True
-        if seen > max(4 * count, WORTH * rows) and files.use_indexes != "always":
-            return False
+    for chunk in chunks:
+        at = 0
+        while at < len(chunk):
+            slots = chunk[at : at + max(count - kept, seen)]  # as many as are missing, then more and more
+            found = np.zeros(len(slots), np.bool_)
+            for block, ordinal in group.blocks:
+                start, end = segment.starts[ordinal], segment.starts[ordinal + 1]
+                here = (slots >= start) & (slots < end)
+                if here.any():
+                    positions = slots[here] - start
+                    found[here] = np.isin(positions, _visible(reading, files, plan, block, positions))
+            found &= np.cumsum(found) <= count - kept
+            for block, ordinal in group.blocks:
+                start, end = segment.starts[ordinal], segment.starts[ordinal + 1]
+                chosen[block.data_file_id].append(slots[found & (slots >= start) & (slots < end)] - start)
+            kept += int(found.sum())
+            seen += len(slots)
+            at += len(slots)
+            if kept >= count:
+                return True
+            if seen > max(4 * count, WORTH * rows) and files.use_indexes != "always":
+                return False
     return True
 
 

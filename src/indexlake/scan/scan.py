@@ -16,7 +16,7 @@ import pyarrow as pa
 from indexlake.display import FIRST_ROWS, counted, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.access import file_test
-from indexlake.scan.execute import hot_pieces, pieces, read_task
+from indexlake.scan.execute import hot_pieces, is_covered, pieces, read_task
 from indexlake.scan.first_rows import with_first_rows
 from indexlake.scan.key_order import as_key_order, rows_in_key_order, with_key_bounds
 from indexlake.scan.lookup import Offer
@@ -60,13 +60,16 @@ class Explanation:
     """The number of partitions at the snapshot; None: the table is a heap."""
     partitions_read: tuple[int, ...] = ()
     """The partitions that hold the blocks to read."""
+    blocks_covered: int = 0
+    """The number of blocks that are not opened, because an index holds all that is needed of their rows."""
 
     def __str__(self) -> str:
         asked = f" in {counted(self.segments_read, 'segment')}" if self.segments_read else ""
+        covered = f"{self.blocks_covered} covered, " if self.blocks_covered else ""
         lines = [
             f"scan {self.table} at snapshot {self.snapshot_id}" + (f" where {self.where}" if self.where else ""),
-            f"  blocks: {self.blocks_read} of {self.blocks_total} read, {self.rows_in_blocks:,} candidate rows, "
-            f"found by {self.found_by}{asked}",
+            f"  blocks: {self.blocks_read} of {self.blocks_total} read, {covered}{self.rows_in_blocks:,} candidate "
+            f"rows, found by {self.found_by}{asked}",
             *self._partitions(),
             *(f"    index {offer}" for offer in self.offers),
             *(f"    {task}" for task in self.tasks[:20]),
@@ -221,18 +224,20 @@ class Scan(Result):
             plan = with_first_rows(reading, table._lake._files, plan, test, order, self._limit + self._offset)
         return plan, fields, shown, row_id, order
 
+    def _wanted(
+        self, plan: ScanPlan, fields: list[Field], row_id: bool, order: list[tuple[str, str]]
+    ) -> tuple[list[Field], bool]:
+        """Return the columns to read, which may be more than those of the result, and whether to read row ids."""
+        sorting = [column for column, _ in order]
+        names = {f.name for f in fields}
+        wanted = [*fields, *(plan.schema.field(c) for c in sorting if c != ROW_ID and c not in names)]
+        return wanted, row_id or ROW_ID in sorting or self._for_update or not wanted
+
     # ------------------------------------------------------------ running
 
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         plan, fields, shown, row_id, order = self._plan()
-        extra: list[Field] = []
-        names = {f.name for f in fields}
-        for column, _ in order:
-            if column != ROW_ID and column not in names:
-                extra.append(plan.schema.field(column))
-        sort_row_id = any(column == ROW_ID for column, _ in order)
-        wanted = [*fields, *extra]
-        with_id = row_id or sort_row_id or self._for_update or not wanted
+        wanted, with_id = self._wanted(plan, fields, row_id, order)
         lake = self._table._lake
         pin = lake._pins.pin(plan.snapshot)
 
@@ -275,10 +280,15 @@ class Scan(Result):
             if plan.predicate is None and plan.hidden_rows is None and task.versions_up_to is None:
                 total += _live_count(task)
             else:
+                named = () if plan.predicate is None else [f for f in task.shown if f.name in plan.predicate.columns]
+                covered = bool(named) and is_covered(task, named, plan.predicate, row_id=False, hidden=plan.hidden_rows)
                 total += sum(
                     b.num_rows
-                    for b in read_task(task, lake._files, (), plan.predicate, row_id=True, hidden=plan.hidden_rows)
-                )
+                    for b in read_task(
+                        task, lake._files, named if covered else (), plan.predicate, row_id=not covered,
+                        hidden=plan.hidden_rows,
+                    )
+                )  # fmt: skip
         if plan.predicate is None:
             total += plan.hot.count
         else:
@@ -288,15 +298,19 @@ class Scan(Result):
 
     def explain(self) -> Explanation:
         """Which blocks would be read, and why.  Plans the scan but reads no block."""
-        plan, *_, order = self._plan(counting=True)
+        plan, fields, _, row_id, order = self._plan(counting=True)
+        wanted, with_id = self._wanted(plan, fields, row_id, order)
         cache = self._table._lake.storage.cache
         tasks = []
-        rows = here = chunks = 0
+        rows = here = chunks = covered = 0
         for task in plan.tasks:
             live = len(task.only) if task.only is not None else _live_count(task)
             rows += live
             text = f"{task.format} {task.path}: {live:,} of {task.record_count:,} rows"
-            if cache is not None:
+            if is_covered(task, wanted, plan.predicate, row_id=with_id, hidden=plan.hidden_rows):
+                covered += 1
+                text += ", covered by an index"
+            elif cache is not None:
                 own, all_ = cache.chunks(task.path), len(Checksums.from_bytes(task.checksum).chunks)
                 here, chunks = here + own, chunks + all_
                 text += f", {own:,} of {all_:,} chunks in the local cache"
@@ -304,9 +318,10 @@ class Scan(Result):
         hits, misses = (None, None) if cache is None else (here, chunks - here)
         total, touched = _partitions(plan)
         return Explanation(
-            plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
+            plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks) - covered, rows,
             plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
             plan.notes.get("segments", 0), hits, misses, _order_text(plan, order) if order else None, total, touched,
+            covered,
         )  # fmt: skip
 
 

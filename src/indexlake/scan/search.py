@@ -76,6 +76,8 @@ class Search(Result):
         count = whole_number(k)
         if count is None or count < 0:
             raise ExpressionError(f"k is how many rows to find: a whole number, 0 or more; got {k!r}.")
+        if not isinstance(snippet, bool):
+            raise ExpressionError(f"snippet is True or False, not {snippet!r}.")
         check_where(where, params)
         self._table = table
         self._queries = _queries(by, query, options)
@@ -83,7 +85,7 @@ class Search(Result):
         self._k, self._where, self._params = count, where, params
         given = checked_columns(columns)
         names = tuple([asked.name for asked in self._queries])
-        self._form = (table._table_id, names, None if given is None else tuple(given), bool(snippet))
+        self._form = (table._table_id, names, None if given is None else tuple(given), snippet)
         self._snippet = snippet
         self._snapshot: int | None = None
 

@@ -67,8 +67,12 @@ class BlockRows:
 
     def columns(self, positions: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[Any]:
         found = self._reader().take(positions, file_columns(fields, self._held.by_id))
-        columns = dict(zip(found.column_names, found.columns, strict=True))
-        return [file_values(f, columns, len(positions)) for f in fields]
+        if all(f.field_id in self._held.by_id for f in fields):
+            return [found.column(f.column) for f in fields]
+        pieces = [(dict(zip(found.column_names, b.columns, strict=True)), b.num_rows) for b in found.to_batches()]
+        if not found.num_columns:
+            pieces = [({}, len(positions))]
+        return [pa.chunked_array([file_values(f, *piece) for piece in pieces], f.type) for f in fields]
 
     def few_rows(self, positions: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
         """Return rows as Python values by column; None if these would not reproduce the columns exactly."""

@@ -86,7 +86,9 @@ def _within(shapely: Any, a: Any, b: Any) -> Any:
 
 
 def _dwithin(shapely: Any, a: Any, b: Any, distance: Any) -> Any:
-    return shapely.dwithin(b, a, distance) if _is_one(b) else shapely.dwithin(a, b, distance)
+    one, others = (b, a) if _is_one(b) else (a, b)
+    nowhere = ~np.isfinite(shapely.bounds(others)[..., :2]).all(axis=-1)  # GEOS fails at a point that has a NaN
+    return shapely.dwithin(one, np.where(nowhere, None, others), distance)
 
 
 def _distance(shapely: Any, a: Any, b: Any) -> Any:

@@ -38,11 +38,12 @@ class Tokens(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word of a text: where it is, and its terms with their places.  A stop word has no terms."""
+    """A word of a text, or an n-gram of one: where it is written, and its term with its place."""
 
     start: int
     end: int
-    terms: tuple[tuple[str, int], ...]
+    term: str
+    place: int
 
 
 def analyser_of(params: Mapping[str, Any]) -> Analyser:
@@ -88,14 +89,22 @@ class Analyser:
     # One text
 
     def words(self, text: str) -> list[Word]:
-        """Return the words of one text, in order."""
+        """Return the words of one text that have a term, in order."""
         found = []
         place = 0
-        for start, end in self._spans(text):
+        for start, end in self.spans(text):
             terms = self.terms(text[start:end])
-            found.append(Word(start, end, tuple((term, place + number) for number, term in enumerate(terms))))
+            aligned = len(terms) > 1 and self._keeps_places(text[start:end])
+            for at, term in enumerate(terms):
+                first, last = (start + at, start + at + self._gram) if aligned else (start, end)
+                found.append(Word(first, last, term, place + at))
             place += len(terms) + 1 if self._gram else 1
         return found
+
+    def _keeps_places(self, word: str) -> bool:
+        """Return whether each character of a word is one character of the normalised word."""
+        each = [self.normalise(char) for char in word]
+        return all(len(char) == 1 for char in each) and "".join(each) == self.normalise(word)
 
     def normalise(self, word: str) -> str:
         """Return a normalised but unstemmed word, which is what prefix and fuzzy queries compare."""
@@ -116,7 +125,8 @@ class Analyser:
         """Return whether a text is a single word from its first to its last character."""
         return bool(text) and all(map(self._is_inside, text))
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the start and end of each word of one text, in order."""
         if self._simple and text.isascii():
             return [match.span() for match in _ASCII_WORDS.finditer(text)]
         inside = [self._is_inside(char) for char in text]

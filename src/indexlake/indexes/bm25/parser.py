@@ -220,7 +220,7 @@ class _Parser:
             raise self._error(after.at, "a phrase is exact. Leave this out, or write the words without quotes")
         if not token.text[1:-1].strip():
             raise self._error(token.at, "there is no word between the quotes. Write one, or leave the quotes out")
-        terms = [pair for word in self._analyser.words(token.text[1:-1]) for pair in word.terms]
+        terms = self._terms(token.text[1:-1])
         if len(terms) > 1 and not self._has_positions:
             raise self._error(
                 token.at, "the index keeps no positions, so it cannot find phrases. Join the words with AND, without "
@@ -243,14 +243,14 @@ class _Parser:
                                   "tokenizer='ngram' finds parts of words")  # fmt: skip
         if (match := _FUZZY.fullmatch(text)) and (self._analyser.is_one_word(match["word"]) or not match["word"]):
             return self._fuzzy(match["word"], match["edits"], at)
-        return _in_a_row([pair for word in self._analyser.words(text) for pair in word.terms], self._has_positions)
+        return _in_a_row(self._terms(text), self._has_positions)
 
     def _prefix(self, text: str, at: int) -> Node | None:
         if not self._analyser.is_one_word(text) or "*" in text:
             raise self._error(at, f"{text + '*'!r} is more than one word. Put the '*' after a single word: 'late*'")
         plain = self._analyser.normalise(text)
         if self._analyser.cuts(plain):
-            return _in_a_row([pair for word in self._analyser.words(text) for pair in word.terms], self._has_positions)
+            return _in_a_row(self._terms(text), self._has_positions)
         return Prefix(plain)
 
     def _fuzzy(self, text: str, edits: str, at: int) -> Node | None:
@@ -268,6 +268,9 @@ class _Parser:
             )
         allowed = int(edits) if edits else (0 if len(plain) <= 2 else 1 if len(plain) <= 5 else 2)
         return Fuzzy(plain, allowed)
+
+    def _terms(self, text: str) -> list[tuple[str, int]]:
+        return [(word.term, word.place) for word in self._analyser.words(text)]
 
     def _error(self, at: int, what: str) -> ExpressionError:
         place = f"{self._text[max(0, at - 20) : at]}⟦here⟧{self._text[at : at + 20]}"

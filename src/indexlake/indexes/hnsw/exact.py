@@ -52,7 +52,8 @@ def nearest(
         last = _smallest(found, k)
         best = np.flatnonzero(found <= last + vanished + relative * (last if is_l2(metric) else 1.0))
     else:
-        wrong = (long if rows is None else long[rows]) * (0.5 * relative * math.sqrt(query.precise @ query.precise))
+        with np.errstate(over="ignore"):  # infinite: nothing is known of that row, so it is passed on
+            wrong = (long if rows is None else long[rows]) * (0.5 * relative * math.sqrt(query.precise @ query.precise))
         best = np.flatnonzero(found - wrong <= _smallest(found + wrong, k) + vanished)
     return best if rows is None else rows[best]
 

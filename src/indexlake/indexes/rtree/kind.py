@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, SchemaError
@@ -118,7 +119,7 @@ def _place(query: Any) -> tuple[float, float]:
     if isinstance(query, str) or not hasattr(query, "__len__") or len(query) != 2:
         _refuse(repr(query))
     try:
-        x, y = (float(number) for number in query)
+        x, y = (float(number) for number in query if not isinstance(number, bool | np.bool_ | str | bytes))
     except (TypeError, ValueError, OverflowError):
         _refuse(repr(query))
     if not (math.isfinite(x) and math.isfinite(y)):

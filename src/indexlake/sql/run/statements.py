@@ -202,7 +202,7 @@ class _Session:
         source, is_open = self.script.source, False
         writes = 0
         for statement, place in zip(statements, self.script.starts, strict=True):
-            if self.on_spark and not isinstance(statement, st.Reading | st.Around):
+            if self.on_spark and not isinstance(statement, st.Reading | st.Around | st.CreateIndex | st.DropIndex):
                 source.fail("Spark evaluates queries; changes run here: leave engine='spark' out.", place)
             if isinstance(statement, st.Control) and statement.word == "begin":
                 if is_open or self.outer is not None:
