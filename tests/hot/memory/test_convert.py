@@ -260,3 +260,33 @@ def test_a_commit_of_the_conversion_that_fails_leaves_the_lake_as_it_was(
             lake.table("t").insert({"id": 1000, "v": 1})
             lake.convert(hot=OTHER[hot])
             assert lake.table("t").get(1000)["v"] == 1
+
+
+def test_rows_of_the_log_survive_checkpoints_of_other_tables_after_a_conversion(
+    open_lake: Callable[..., il.Lake],
+) -> None:
+    """The table has rows older than the conversion, which the catalog holds, and newer ones, which only the log does."""
+    with open_lake(hot="inline") as lake:
+        t, other = [lake.create_table(name, {"id": "int64"}, primary_key="id") for name in ("t", "other")]
+        t.insert({"id": 1})
+        lake.convert(hot="memory")
+        t.insert({"id": 2})
+        other.insert({"id": 3})
+        lake.pipeline(runner="threads").dump("other")
+        t.insert({"id": 4})
+    with open_lake() as lake:
+        assert sorted(row["id"] for row in lake.table("t")) == [1, 2, 4]
+
+
+def test_rows_of_the_log_survive_the_drop_of_a_table_that_was_converted(open_lake: Callable[..., il.Lake]) -> None:
+    with open_lake(hot="inline") as lake:
+        t, other = [lake.create_table(name, {"id": "int64"}, primary_key="id") for name in ("t", "other")]
+        t.insert({"id": 1})
+        lake.convert(hot="memory")
+        t.insert({"id": 2})
+        before = lake.snapshot_id
+        lake.drop_table("t")
+        other.insert({"id": 3})
+        lake.pipeline(runner="threads").dump("other")
+    with open_lake() as lake:
+        assert sorted(row["id"] for row in lake.at(before).table("t")) == [1, 2]
