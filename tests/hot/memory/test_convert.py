@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -290,3 +291,33 @@ def test_rows_of_the_log_survive_the_drop_of_a_table_that_was_converted(open_lak
         lake.pipeline(runner="threads").dump("other")
     with open_lake() as lake:
         assert sorted(row["id"] for row in lake.at(before).table("t")) == [1, 2]
+
+
+def test_rows_of_the_catalog_that_were_deleted_after_a_conversion_stay_deleted(
+    open_lake: Callable[..., il.Lake],
+) -> None:
+    """The catalog's own record of the row has no end, so the deletion must not be forgotten or taken for granted."""
+
+    def tomorrow() -> int:
+        return int((time.time() + 86_400) * 1e6)
+
+    with open_lake(hot="inline", clock=tomorrow) as lake:
+        t = lake.create_table(
+            "t", {"id": "int64", "v": "int64"}, primary_key="id", config=il.TableConfig(retention=0)
+        )
+        other = lake.create_table("other", {"id": "int64"})
+        t.insert([{"id": n, "v": 0} for n in range(3)])
+        lake.convert(hot="memory")
+        before = lake.snapshot_id
+        t.delete("id = 1")
+        t.update({"v": 1}, "id = 2")
+        other.insert({"id": 1})
+        lake.pipeline(runner="threads").dump("other")
+        lake.pipeline(runner="threads").expire("t")
+        with open_lake(read_only=True) as beside:
+            assert beside.snapshot_id == before
+            assert sorted(row["id"] for row in beside.table("t")) == [0, 1, 2]
+    with open_lake() as lake:
+        t = lake.table("t")
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == [{"id": 0, "v": 0}, {"id": 2, "v": 1}]
+        assert t.get(1) is None

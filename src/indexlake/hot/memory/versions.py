@@ -180,10 +180,16 @@ class Versions:
     def masked(self, method: str, *args: int) -> Iterator[tuple[Page, Mask]]:
         return masked(self.pages.values(), method, *args)
 
-    def oldest(self, above: int = -1) -> int | None:
-        """Return the commit, above a given one, in which the oldest version that no block holds began."""
-        found = [page.numbers(len(mask))[1][mask] for page, mask in self.masked("here", LIVE - 1)]
-        return min([int(some.min()) for begins in found if len(some := begins[begins > above])], default=None)
+    def oldest(self) -> int | None:
+        """Return the commit in which the oldest version that no block holds began."""
+        found = [int(page.numbers(len(mask))[1][mask].min()) for page, mask in self.masked("here", LIVE - 1)]
+        return min(found, default=None)
+
+    def first_after(self, bound: int) -> int | None:
+        """Return the first commit after ``bound`` that began or ended a version that no block holds."""
+        found = [n[mask] for page, mask in self.masked("here", LIVE - 1) for n in page.numbers(len(mask))[1:]]
+        later = [int(some.min()) for numbers in found if len(some := numbers[(numbers > bound) & (numbers < LIVE)])]
+        return min(later, default=None)
 
     def sizes(self, at: int, horizon: int) -> tuple[int, int]:
         """Return the numbers of (live, superseded but retained) versions that no block holds."""
