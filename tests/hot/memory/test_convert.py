@@ -266,7 +266,7 @@ def test_a_commit_of_the_conversion_that_fails_leaves_the_lake_as_it_was(
 def test_rows_of_the_log_survive_checkpoints_of_other_tables_after_a_conversion(
     open_lake: Callable[..., il.Lake],
 ) -> None:
-    """The table has rows older than the conversion, which the catalog holds, and newer ones, which only the log does."""
+    """The catalog holds the rows of the table that are older than the conversion, and only the log the newer ones."""
     with open_lake(hot="inline") as lake:
         t, other = [lake.create_table(name, {"id": "int64"}, primary_key="id") for name in ("t", "other")]
         t.insert({"id": 1})
@@ -302,9 +302,7 @@ def test_rows_of_the_catalog_that_were_deleted_after_a_conversion_stay_deleted(
         return int((time.time() + 86_400) * 1e6)
 
     with open_lake(hot="inline", clock=tomorrow) as lake:
-        t = lake.create_table(
-            "t", {"id": "int64", "v": "int64"}, primary_key="id", config=il.TableConfig(retention=0)
-        )
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id", config=il.TableConfig(retention=0))
         other = lake.create_table("other", {"id": "int64"})
         t.insert([{"id": n, "v": 0} for n in range(3)])
         lake.convert(hot="memory")
