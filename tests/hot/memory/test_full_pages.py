@@ -82,7 +82,7 @@ def test_a_page_of_more_bytes_than_a_batch_moves_to_blocks(
     if superseded == "some":
         t.update({"text": "short"}, "id = 7")
     elif superseded == "all":
-        t.delete()
+        t.delete("true")
     rows = t.to_pylist()
     moved = lake.pipeline(runner="threads").dump(t.name)[t.name]
     assert (moved.rows, moved.history_rows) == {"none": (20, 0), "some": (20, 1), "all": (0, 20)}[superseded]
