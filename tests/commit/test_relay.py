@@ -1,25 +1,14 @@
-"""Threads that take turns to do the work of all: nobody is forgotten, whichever line an interrupt hits.
-
-Two places are left out: the beginning of a ``with``, where the interpreter itself may leave a lock locked, and the few
-lines that wake up the others when the work has ended.
-"""
+"""Threads that take turns to do the work of all: nobody is forgotten, wherever an interrupt comes."""
 
 from __future__ import annotations
 
-import linecache
-import sys
 import threading
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from indexlake.commit import relay
 from indexlake.commit.relay import Relay, Ticket
-
-
-class Interrupt(BaseException):
-    pass
+from tests.support.interrupts import Interrupt
 
 
 class Counted(Ticket):
@@ -50,34 +39,21 @@ class World:
 
 
 class Submitter(threading.Thread):
-    """Submits a ticket; an interrupt comes at the given line that it executes of the relay."""
+    """Submits a ticket; an interrupt comes at the given place in the relay."""
 
     def __init__(self, to: Relay[Counted], interrupt_at: int | None) -> None:
         super().__init__(daemon=True)
         self.ticket = Counted()
-        self.interrupted = False
-        self._relay, self._left = to, interrupt_at
+        self._relay = to
+        self._interrupt = Interrupt(10_000 if interrupt_at is None else interrupt_at, relay.__file__.__eq__)
+
+    @property
+    def interrupted(self) -> str | None:
+        return self._interrupt.came
 
     def run(self) -> None:
-        if self._left is not None:
-            sys.settrace(self._trace)
-        try:
+        with self._interrupt.here():
             self._relay.submit(self.ticket)
-        except Interrupt:
-            pass
-        finally:
-            sys.settrace(None)
-
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != relay.__file__:
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and self._left is not None and not self.ticket.times and not line.startswith("with "):
-            self._left -= 1
-            if self._left < 0 and not self.interrupted:
-                self.interrupted = True
-                raise Interrupt
-        return self._trace
 
 
 def ends(*threads: threading.Thread) -> bool:
@@ -100,26 +76,27 @@ def test_those_who_wait_are_served_together() -> None:
 
 
 @pytest.mark.parametrize("place", ["leader", "alone", "waiting"])
-def test_an_interrupt_at_any_line_leaves_nobody_behind(place: str) -> None:
+def test_an_interrupt_at_any_moment_leaves_nobody_behind(place: str) -> None:
     hit = 0
-    for line in range(60):
+    for moment in range(30):
         world = World()
         if place == "alone":
             world.go_on.set()
-        first = world.thread(line if place != "waiting" else None)
+        first = world.thread(moment if place != "waiting" else None)
         if world.begun.wait(0.05 if place != "waiting" else 10):
-            others = [world.thread(line if place == "waiting" else None) for _ in range(2)]
+            others = [world.thread(moment if place == "waiting" else None) for _ in range(2)]
         else:  # interrupted before it did any work
             others = []
         world.go_on.set()
-        assert ends(first, *others), f"line {line}"
+        ended = ends(first, *others)
+        where = next((each.interrupted for each in (first, *others) if each.interrupted), None)
+        assert ended, where
         later = [world.thread() for _ in range(3)]
-        assert ends(*later), f"line {line}"
+        assert ends(*later), where
         assert not world.relay._waiting
         assert not world.relay._busy
-        interrupted = any(each.interrupted for each in (first, *others))
         for each in (first, *others):  # a ticket may be done without result: its thread submits it again
-            assert each.ticket.times == 1 or (interrupted and not each.ticket.times)
+            assert each.ticket.times == 1 or (where and not each.ticket.times)
         assert [each.ticket.times for each in later] == [1, 1, 1]
-        hit += interrupted
+        hit += where is not None
     assert hit > 10

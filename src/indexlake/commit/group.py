@@ -7,8 +7,9 @@ failure of the database itself goes to every member, and then none was committed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
@@ -27,6 +28,7 @@ from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
+    from indexlake.commit.log_section import LogSections
     from indexlake.hot.store import HotStore
 
 ROUNDS_OUTSIDE = 3
@@ -36,6 +38,8 @@ COMMIT_AGAIN = 2
 """How many times a write-set is committed again after its COMMIT has failed."""
 
 GROUP_LIMIT = 256
+
+_ALONE: Any = nullcontext()
 
 Looks = Mapping[int, Sequence[Look]]
 """What was found outside the section, by table id."""
@@ -67,10 +71,11 @@ class Committer:
         files: OpenFiles,
         readings: Readings,
         turns: Turns,
-        log: Callable[[], Section] | None = None,
+        log: LogSections | None = None,
     ) -> None:
         self._catalog = catalog
-        self._log = log  # begins a section of the redo log; None without a redo log
+        self._log = log  # None without a redo log
+        self._turn: Any = _ALONE if log is None else log.turn
         self._hot = hot
         self._files = files
         self._readings = readings
@@ -170,7 +175,7 @@ class Committer:
         committing = False
         try:
             faults.step("commit.begin")
-            with self._section(group[0]) as section:
+            with self._turn, self._section(group[0]) as section:
                 if len(group) == 1:
                     self._one(section, group[0])
                     done = 1
@@ -206,7 +211,7 @@ class Committer:
 
     def _section(self, first: _Ticket) -> Section:
         if self._log is not None and not first.in_catalog:
-            return self._log()
+            return self._log.begin()
         return Section(self._catalog, self._hot, first.ws, first.looks)
 
     def _one(self, section: Section, ticket: _Ticket) -> None:

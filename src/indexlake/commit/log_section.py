@@ -1,16 +1,17 @@
 """The critical section of a commit that goes only to the redo log.
 
-It holds the sequencer's turn but opens no catalog transaction. Requirements are checked against the states and versions
-in memory; whatever these cannot answer is left to a section in the catalog (``CatalogNeeded``). Validation and effects
-are the same as for every other commit.
+The caller holds the sequencer's turn; no catalog transaction is opened. Requirements are checked against the states and
+versions in memory; whatever these cannot answer is left to a section in the catalog (``CatalogNeeded``). Validation and
+effects are the same as for every other commit.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexlake.catalog import commits
 from indexlake.catalog.clock import DOUBTFUL
@@ -51,22 +52,14 @@ class LogSection(Section):
         self.writing = False
         self._committed = False
         self.commits: list[Commit] = []
-        store.turn.acquire()
-        try:
-            store.check()
-            tx = LogTransaction()
-            self.tx: Any = tx
-            self.sequencer = LogSequencer(store, tx, self.commits)
-        except BaseException:
-            store.turn.release()
-            raise
+        store.check()
+        tx = LogTransaction()
+        self.tx: Any = tx
+        self.sequencer = LogSequencer(store, tx, self.commits)
 
     def __exit__(self, *how: Any) -> None:
-        try:
-            if not self._committed:
-                self.hot.undo(self.tx)
-        finally:
-            self.store.turn.release()
+        if not self._committed:
+            self.hot.undo(self.tx)
 
     def commit(self) -> None:
         store, log = self.store, self.store.log
@@ -121,14 +114,24 @@ class LogSection(Section):
         self.tx.change(table_id).deleted[file_id] = positions
 
 
-def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[], Section] | None]:
-    """Return the lake's readings, and a function that begins a redo-log section if its hot store has a redo log."""
+class LogSections(NamedTuple):
+    """Begins sections of the redo log, for a caller that holds the sequencer's turn in a ``with`` of its own.
+
+    An interrupt may come between the beginning of a section and its ``with``, but not of a lock and its ``with``.
+    """
+
+    turn: threading.RLock
+    begin: Callable[[], Section]
+
+
+def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, LogSections | None]:
+    """Return the lake's readings, and what begins sections of the redo log if its hot store has one."""
     if isinstance(hot, ReplicaStore):
         return ReplicaReadings(catalog, hot), None
     if not isinstance(hot, MemoryStore):
         return Readings(catalog, hot), None
     readings = MemoryReadings(catalog, hot)
-    return readings, partial(LogSection, hot, readings)
+    return readings, LogSections(hot.turn, partial(LogSection, hot, readings))
 
 
 def pressure_of(hot: HotStore, limit: int, timeout: float, ask: Callable[[], bool]) -> Pressure | None:

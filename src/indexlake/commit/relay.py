@@ -2,7 +2,8 @@
 of them does the work of all.
 
 A thread returns when its ticket is done. If it is interrupted while it waits, it takes its ticket back if nobody has
-begun with it, and otherwise lets the work end first.
+begun with it, and otherwise lets the work end first. If it is interrupted while it leads, nobody is left waiting: what
+the interpreter may interrupt is done again, and between two calls it interrupts nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Ticket:
     queued = False
     leads = False  # woken up to do the work of all who wait
     led = False  # has passed the lead on
+    group: Sequence[Ticket] = ()  # those whose work it does
     done = False  # the work has ended, successfully or not
 
 
@@ -61,10 +63,9 @@ class Relay(Generic[T]):
             if begins or ticket.leads:
                 self._lead(ticket)
         except BaseException:
-            if begins:
-                if not ticket.led:  # interrupted before it could begin
-                    self._pass_on(ticket, 1)
-            elif not ticket.led:
+            if begins or ticket.group or ticket.led:
+                self._end(ticket)
+            else:
                 self._withdraw(ticket)
             raise
 
@@ -81,24 +82,18 @@ class Relay(Generic[T]):
 
     def _lead(self, mine: T) -> None:
         """Do the work of those that wait, together with those that are about to."""
-        group: list[T] = []
         try:
             if self._last > 1:
                 self._gather()
             with self._mutex:
                 waiting = self._waiting
-                group = waiting[: self._together(waiting) if len(waiting) > 1 else 1]
+                mine.group = group = waiting[: self._together(waiting) if len(waiting) > 1 else 1]
                 del waiting[: len(group)]
             self._last = len(group)
             if group:
                 self._work(group, mine)
         finally:
-            mine.led = True
-            self._pass_on(mine, len(group))
-            for ticket in group:
-                ticket.done = True
-                if ticket is not mine:
-                    ticket.ready.release()
+            self._end(mine)
 
     def _gather(self) -> None:
         """Let threads come that were done together last: most of them have something new to do at once."""
@@ -106,15 +101,21 @@ class Relay(Generic[T]):
         while len(self._waiting) < self._last and perf_counter() < until:
             sleep(0)  # another thread runs
 
-    def _pass_on(self, mine: T, done: int) -> None:
-        """Hand the lead to the next waiting ticket, if there is one."""
+    def _end(self, mine: T) -> None:
+        """Hand the lead on and wake up those whose work has ended; called again if it was interrupted."""
         with self._mutex:
-            if self._waiting and self._waiting[0] is mine:  # interrupted before it had taken its tickets out
-                del self._waiting[: max(1, done)]
-            successor = self._waiting[0] if self._waiting else None
-            if successor is None:
-                self._busy = False
-            else:
-                successor.leads = True
-        if successor is not None:
-            successor.ready.release()
+            if not mine.led:
+                waiting = self._waiting
+                if waiting and waiting[0] is mine:  # interrupted before it had taken its tickets out
+                    del waiting[: max(1, len(mine.group))]
+                mine.led = True
+                if waiting:
+                    waiting[0].leads = True
+                    waiting[0].ready.release()
+                else:
+                    self._busy = False
+        for ticket in mine.group:
+            if not ticket.done:
+                ticket.done = True
+                if ticket is not mine:
+                    ticket.ready.release()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,3 +261,61 @@ def test_a_commit_of_the_conversion_that_fails_leaves_the_lake_as_it_was(
             lake.table("t").insert({"id": 1000, "v": 1})
             lake.convert(hot=OTHER[hot])
             assert lake.table("t").get(1000)["v"] == 1
+
+
+def test_rows_of_the_log_survive_checkpoints_of_other_tables_after_a_conversion(
+    open_lake: Callable[..., il.Lake],
+) -> None:
+    """The catalog holds the rows of the table that are older than the conversion, and only the log the newer ones."""
+    with open_lake(hot="inline") as lake:
+        t, other = [lake.create_table(name, {"id": "int64"}, primary_key="id") for name in ("t", "other")]
+        t.insert({"id": 1})
+        lake.convert(hot="memory")
+        t.insert({"id": 2})
+        other.insert({"id": 3})
+        lake.pipeline(runner="threads").dump("other")
+        t.insert({"id": 4})
+    with open_lake() as lake:
+        assert sorted(row["id"] for row in lake.table("t")) == [1, 2, 4]
+
+
+def test_rows_of_the_log_survive_the_drop_of_a_table_that_was_converted(open_lake: Callable[..., il.Lake]) -> None:
+    with open_lake(hot="inline") as lake:
+        t, other = [lake.create_table(name, {"id": "int64"}, primary_key="id") for name in ("t", "other")]
+        t.insert({"id": 1})
+        lake.convert(hot="memory")
+        t.insert({"id": 2})
+        before = lake.snapshot_id
+        lake.drop_table("t")
+        other.insert({"id": 3})
+        lake.pipeline(runner="threads").dump("other")
+    with open_lake() as lake:
+        assert sorted(row["id"] for row in lake.at(before).table("t")) == [1, 2]
+
+
+def test_rows_of_the_catalog_that_were_deleted_after_a_conversion_stay_deleted(
+    open_lake: Callable[..., il.Lake],
+) -> None:
+    """The catalog's own record of the row has no end, so the deletion must not be forgotten or taken for granted."""
+
+    def tomorrow() -> int:
+        return int((time.time() + 86_400) * 1e6)
+
+    with open_lake(hot="inline", clock=tomorrow) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id", config=il.TableConfig(retention=0))
+        other = lake.create_table("other", {"id": "int64"})
+        t.insert([{"id": n, "v": 0} for n in range(3)])
+        lake.convert(hot="memory")
+        before = lake.snapshot_id
+        t.delete("id = 1")
+        t.update({"v": 1}, "id = 2")
+        other.insert({"id": 1})
+        lake.pipeline(runner="threads").dump("other")
+        lake.pipeline(runner="threads").expire("t")
+        with open_lake(read_only=True) as beside:
+            assert beside.snapshot_id == before
+            assert sorted(row["id"] for row in beside.table("t")) == [0, 1, 2]
+    with open_lake() as lake:
+        t = lake.table("t")
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == [{"id": 0, "v": 0}, {"id": 2, "v": 1}]
+        assert t.get(1) is None

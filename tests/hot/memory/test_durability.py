@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -81,6 +82,35 @@ def test_a_sync_in_the_background_that_fails_poisons_the_store(tmp_path: Path, o
     with connect(tmp_path / "lake") as again:
         assert again.table("t").get(5) == {"id": 5}
         again.table("t").insert({"id": 101})
+
+
+@pytest.mark.parametrize("durability", ["interval", "none"])
+def test_when_the_disk_of_the_log_is_full_everything_can_still_be_read(
+    tmp_path: Path, on_step: Callable[..., Any], durability: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is read through the catalog, which is told only of commits that are durable."""
+    monkeypatch.setattr(redo, "SYNC_SECONDS", 60)
+
+    def full(step: str) -> None:
+        if step == "log.append":
+            raise OSError(errno.ENOSPC, "injected")
+
+    lake = connect(tmp_path / "lake", hot="memory", durability=durability)
+    t = _fill(lake, 3)
+    on_step(full)
+    with pytest.raises(il.StorageError, match=r"no space left.*Reading still works"):
+        t.insert({"id": 3})
+    on_step(None)
+    assert lake.sql("select count(*) from t").fetchall() == [(3,)]
+    assert len(t.history()) == 4
+    assert lake.catalog.store.log.durable == lake.snapshot_id
+    with pytest.raises(il.StorageError, match="accepts no more writes"):
+        t.insert({"id": 3})
+    with pytest.raises(il.StorageError, match="accepts no more writes"):
+        lake.create_table("u", {"id": "int64"})
+    lake.close()
+    with connect(tmp_path / "lake") as lake:
+        assert lake.table("t").count() == 3
 
 
 def test_no_thread_is_left_when_the_lake_is_closed(tmp_path: Path) -> None:

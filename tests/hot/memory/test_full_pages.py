@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.hot.memory import view
 from indexlake.hot.memory.page import PAGE_ROWS
 
 ROWS = 2 * PAGE_ROWS + 100
@@ -67,3 +68,23 @@ def test_a_commit_that_is_given_up_leaves_nothing_in_a_full_page(lake: il.Lake) 
     with lake.transaction() as tx:
         tx.table("given_up").insert([{"id": n, "v": n} for n in range(PAGE_ROWS - 10, PAGE_ROWS + 50)])
     assert sorted(t.scan().to_arrow().column("v").to_pylist()) == list(range(PAGE_ROWS + 50))
+
+
+@pytest.mark.parametrize("superseded", ["none", "some", "all"])
+def test_a_page_of_more_bytes_than_a_batch_moves_to_blocks(
+    lake: il.Lake, superseded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "BATCH_BYTES", 10_000)
+    t = lake.create_table(f"large_{superseded}", {"id": "int64", "text": "string"}, primary_key="id")
+    for n in range(20):
+        t.insert({"id": n, "text": str(n) * 1_000})
+    before = lake.snapshot_id
+    if superseded == "some":
+        t.update({"text": "short"}, "id = 7")
+    elif superseded == "all":
+        t.delete("true")
+    rows = t.to_pylist()
+    moved = lake.pipeline(runner="threads").dump(t.name)[t.name]
+    assert (moved.rows, moved.history_rows) == {"none": (20, 0), "some": (20, 1), "all": (0, 20)}[superseded]
+    assert sorted(t.to_pylist(), key=lambda row: row["id"]) == sorted(rows, key=lambda row: row["id"])
+    assert [t.at(before).get(n)["text"] for n in range(20)] == [str(n) * 1_000 for n in range(20)]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from tests.support.interrupts import Interrupt
 from tests.support.lakes import connect
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("batch", pa.int64()), pa.field("text", pa.string())])
@@ -46,6 +47,31 @@ def batches(t: il.Table, size: int) -> set[int]:
         assert t.scan("batch = $n", params={"n": n}).count() == size
         assert t.get(n * 1000) is not None
     return numbers
+
+
+@pytest.mark.parametrize("change", ["insert", "update"])
+def test_after_an_interrupt_at_any_moment_of_a_commit_other_threads_go_on(lake: il.Lake, change: str) -> None:
+    t, ours = lake.table("t"), Path(il.__file__).parent
+    t.insert({"id": 0, "batch": 0, "text": "0.0"})
+    hot, commits = str(ours / "hot" / "memory"), str(ours / "commit")
+    for moment in range(1_000):
+        interrupt = Interrupt(moment, lambda file: file.startswith((hot, commits)))
+        before = t.get(0)
+        with interrupt.here():
+            if change == "insert":
+                t.insert({"id": moment + 1, "batch": 1, "text": ""})
+            else:
+                t.update({"batch": moment + 1}, "id = 0")
+        if interrupt.came is None:
+            break
+        other = threading.Thread(target=t.insert, args=({"id": -2 - moment, "batch": 2, "text": ""},), daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive(), interrupt.came
+        assert t.get(-2 - moment) is not None
+        if change == "update":
+            assert t.get(0) in (before, {"id": 0, "batch": moment + 1, "text": "0.0"})
+    assert moment > 100
 
 
 STEPS = ["commit.begin", "commit.validated", "commit.applied", "log.append", "log.sync", "log.synced", "log.published"]

@@ -42,6 +42,17 @@ def _size(lake: il.Lake) -> int:
     return lake._hot.size  # type: ignore[attr-defined,no-any-return]
 
 
+def test_a_few_large_values_do_not_pass_the_limit_unnoticed(tmp_path: Path) -> None:
+    with _open(tmp_path / "lake") as lake:
+        t = _table(lake)
+        most = 0
+        for n in range(12):
+            t.insert({"id": n, "v": "x" * (LIMIT // 8)})
+            most = max(most, _size(lake))
+        assert most < LIMIT * 1.2
+        assert len(t) == 12
+
+
 def test_writers_that_outpace_the_limit_never_pass_it_by_much(tmp_path: Path) -> None:
     with _open(tmp_path / "lake") as lake:
         t = _table(lake)

@@ -3,7 +3,7 @@
 The lock ends with the process, so a lake whose owner was killed is free at once. It protects only against processes
 that open the same folder. Each folder therefore has an identity, which a copy does not share, and the lease records the
 owner's folder. A process with another folder is refused unless the owner has closed the lake, or ran on this machine
-and is gone, or the caller says ``take_over``.
+and is gone, or ran elsewhere and the caller says ``take_over``.
 
 An owner rereads its lease at least once a second before it acknowledges a commit. If the former owner was on another
 machine, the lock may prove nothing. The new owner then raises the epoch and waits before it reads the log: by that time
@@ -108,8 +108,12 @@ def become_owner(
     known, host = log_records.read_owner(tx), socket.gethostname()
     wait = 0.0
     if known is not None and known.is_open and lock is not None:
-        if known.place != lock.place and not take_over and not _is_gone(known, host):
-            raise may_be_open_elsewhere(known, lock.folder)
+        if known.place != lock.place:
+            lives = _lives(known, host)
+            if lives:
+                raise is_open_elsewhere(known)
+            if lives is None and not take_over:
+                raise may_be_open_elsewhere(known, lock.folder)
         if known.host != host:
             wait = 2 * CHECK_SECONDS
     if known is not None and lock is not None and known.place != lock.place:
@@ -132,15 +136,17 @@ def _check_files(tx: Transaction, known: LogOwner, folder: str) -> None:
             )
 
 
-def _is_gone(owner: LogOwner, host: str) -> bool:
-    """Return whether an owner that ran on this machine no longer holds the lock of its folder."""
+def _lives(owner: LogOwner, host: str) -> bool | None:
+    """Return whether an owner holds the lock of its folder; None: it ran on another machine, or nobody can tell."""
     if owner.host != host or not os.path.exists(os.path.join(owner.folder, LOCK)):
-        return False
+        return None
     try:
         FolderLock(owner.folder, beside=True).release()
-    except (BlockingIOError, StorageError):
-        return False
-    return True
+    except BlockingIOError:
+        return True
+    except StorageError:
+        return None
+    return False
 
 
 def described(owner: LogOwner | None) -> str:

@@ -29,7 +29,10 @@ LONGEST_DELAY = 0.05
 """Seconds that a commit waits just below the limit."""
 
 LOOK_EVERY = 16
-"""While there is room, memory is checked only once in this many commits."""
+"""While there is room, memory is checked only once in this many commits, or when the log has grown by much."""
+
+MUCH = 1 / 64
+"""Of the limit."""
 
 PAUSE = 0.01
 OLD_SECONDS = 600.0
@@ -48,6 +51,7 @@ class Pressure:
         self._timeout = timeout
         self._ask = ask
         self._passed = 0
+        self._look_at = 0  # the size of the log at which memory is checked next
         self._marks: deque[tuple[float, int]] = deque()  # (time, newest commit at that time)
         self.since: float | None = None  # wall-clock time since which writers have been waiting
         self.failure: str | None = None  # the error of the last checkpoint
@@ -55,8 +59,10 @@ class Pressure:
     def admit(self) -> None:
         """Delay or refuse a commit that is about to add rows, as memory requires."""
         self._passed += 1
-        if self.since is None and self._passed % LOOK_EVERY:
+        written = 0 if (redo := self._store.log) is None else redo.size
+        if self.since is None and self._passed % LOOK_EVERY and written <= self._look_at:
             return
+        self._look_at = written + int(self.limit * MUCH)
         used = self._store.size / self.limit
         if used >= CHECKPOINT_AT:
             coming = self._ask()

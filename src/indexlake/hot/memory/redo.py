@@ -4,7 +4,8 @@ Zeros are written ahead of the records. A sync of a file whose length has not ch
 and takes half to three quarters of the time. If the disk has no room for the zeros, the log does without them.
 
 A record is durable once ``sync`` has returned. A failed write or sync leaves the log *poisoned*: nobody knows what is
-on disk, and a second, successful sync would prove nothing, so nothing more is appended.
+on disk, so nothing more is appended. What was written before a write that failed can still be synced; after a sync that
+failed, a second, successful one would prove nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class RedoLog:
         self.number = number
         self.durability = durability
         self.poisoned: str | None = None
+        self._may_sync = True
         self.before = self.last = self.durable = before
         self._lake = lake
         self._syncing = threading.Lock()
@@ -115,6 +117,7 @@ class RedoLog:
                 try:
                     os.ftruncate(self._file, end[0])
                 except OSError as error:
+                    self._may_sync = False
                     self._poison("truncate", error)
                 else:
                     self.size, self.last = end
@@ -129,13 +132,15 @@ class RedoLog:
 
     def sync(self) -> None:
         """Make everything appended so far durable."""
-        self.check()
+        if not self._may_sync:
+            self.check()
         with self._syncing:
             upto, handle = self.last, self._file
             try:
                 faults.step("log.sync")
                 os.fdatasync(handle)
             except OSError as error:
+                self._may_sync = False
                 raise self._poison("sync", error) from None
             self.durable = upto
         faults.step("log.synced")
@@ -169,7 +174,7 @@ class RedoLog:
             self._syncer.stop()
         if self._file >= 0:
             try:
-                if self.poisoned is None and self.durability != "none":
+                if self._may_sync and self.durability != "none":
                     self.sync_through(self.last)
             finally:
                 os.close(self._file)

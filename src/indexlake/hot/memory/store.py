@@ -164,14 +164,12 @@ class MemoryStore:
 
     def bound(self, newest: int) -> int:
         """Return the commit up to which the catalog and its files hold everything, given that they hold ``newest``."""
-        oldest = {table_id: of.oldest() for table_id, of in self.tables.items()}
-        alone = [n for table_id, n in oldest.items() if n is not None and n > self._bounds.get(table_id, 0)]
-        return min([newest, *(number - 1 for number in alone)])
+        alone = [of.first_after(self._bounds.get(table_id, 0)) for table_id, of in self.tables.items()]
+        return min([newest, *(number - 1 for number in alone if number is not None)])
 
     def has_alone(self, table_id: int) -> bool:
-        """Return whether the catalog lacks versions of the table."""
-        oldest = self.versions(table_id).oldest()
-        return oldest is not None and oldest > self._bounds.get(table_id, 0)
+        """Return whether the catalog lacks versions of the table, or their ends."""
+        return self.versions(table_id).first_after(self._bounds.get(table_id, 0)) is not None
 
     def move_bound(self, tx: Transaction, newest: int) -> None:
         """Move the lake's bound to a commit of the catalog if no versions are only in memory."""

@@ -185,6 +185,12 @@ class Versions:
         found = [int(page.numbers(len(mask))[1][mask].min()) for page, mask in self.masked("here", LIVE - 1)]
         return min(found, default=None)
 
+    def first_after(self, bound: int) -> int | None:
+        """Return the first commit after ``bound`` that began or ended a version that no block holds."""
+        found = [n[mask] for page, mask in self.masked("here", LIVE - 1) for n in page.numbers(len(mask))[1:]]
+        later = [int(some.min()) for numbers in found if len(some := numbers[(numbers > bound) & (numbers < LIVE)])]
+        return min(later, default=None)
+
     def sizes(self, at: int, horizon: int) -> tuple[int, int]:
         """Return the numbers of (live, superseded but retained) versions that no block holds."""
         live = dead = 0

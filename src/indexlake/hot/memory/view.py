@@ -344,12 +344,11 @@ def _arrays(masks: Sequence[tuple[Page, Mask]], fields: Sequence[Field]) -> tupl
 def _cut(found: Gathered, size: int) -> Iterator[Gathered]:
     """Split values that take too many bytes for one batch."""
     ids, begins, ends, values = found
-    if size <= BATCH_BYTES:
-        if len(ids):
-            yield found
-        return
-    for part in column_chunks(values, len(ids)):
-        yield ids[part], begins[part], ends[part], [held[part] for held in values]
+    if size > BATCH_BYTES and len(ids):
+        for part in column_chunks(values, len(ids)):
+            yield ids[part], begins[part], ends[part], [held[part] for held in values]
+    elif len(ids):
+        yield found
 
 
 def _gather(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Gathered:
