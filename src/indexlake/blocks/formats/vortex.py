@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake.arrow import batch_size
+from indexlake.arrow import batch_size, native_vortex
 from indexlake.arrow.batch_size import cut
 from indexlake.arrow.buffers import children_of
 from indexlake.arrow.malloc import keep_freed_memory
@@ -59,13 +59,11 @@ keep_freed_memory()
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
-    import vortex
-
     stored = stored_schema(schema, _written_type)
     rows = _CountedBatches(_whole(batch) for batch in encoded(batches, stored))
     with out.as_local_path() as path:
         try:
-            vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
+            native_vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Vortex is not an Exception
@@ -249,14 +247,12 @@ class VortexReader:
         batch_rows: int,
         dictionaries: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
-        import vortex
-
         if positions is not None and expression is None and len(positions) <= min(_SOME_ROWS, batch_rows):
             yield from self._scan(columns).batches(positions)
             return
         stored = pa.schema([self._stored.field(name) for name in columns])
         with self._guarded():
-            indices = None if positions is None else vortex.array(pa.array(positions))
+            indices = None if positions is None else native_vortex.arrays.Array.from_arrow(pa.array(positions))
             options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
             if dictionaries:
                 arrays = self._usable().scan(columns, **options)
@@ -317,10 +313,8 @@ class VortexReader:
         return scan
 
     def _opened(self) -> Any:
-        import vortex
-
         with self._guarded():
-            file = vortex.open_readable(self._bytes)
+            file = native_vortex.file.open_readable(self._bytes)
             self._ranges = part_ranges(file, self._input.size(), mapped=self._input.map is not None)
             return file
 

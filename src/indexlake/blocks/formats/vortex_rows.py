@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow import native_vortex
 from indexlake.arrow.batch_size import BATCH_BYTES, batch_bytes
 from indexlake.blocks.formats.batches import decoded
 from indexlake.types import codec_for
@@ -54,7 +55,7 @@ class RowScan:
         self._floats = [field.name for field in logical if pa.types.is_floating(field.type)]
         self._ranges = ranges
         self._starts = [start for start, _ in ranges]
-        self._scan = file.to_repeated_scan(logical.names)
+        self._scan = file.prepare(logical.names)
         self._parts: dict[int, Any] = {}  # by their numbers
 
     def row(self, position: int) -> dict[str, Any]:
@@ -95,15 +96,13 @@ class RowScan:
             yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
     def _by_part(self, positions: Any) -> Iterator[pa.RecordBatch]:
-        import vortex
-
         cuts = np.searchsorted(positions, np.array([*self._starts[1:], self._ranges[-1][1]], np.uint64)).tolist()
         for number, (first, end) in enumerate(zip([0, *cuts], cuts, strict=False)):
             if first == end:
                 continue
             places = positions[first:end] - np.uint64(self._starts[number])
             try:
-                found = self._part(number).take(vortex.array(pa.array(places)))
+                found = self._part(number).take(native_vortex.arrays.Array.from_arrow(pa.array(places)))
                 rows = found.to_arrow_array(arrow_type=self._stored, combine_chunks=True)
             except BaseException as error:  # a panic in Vortex is not an Exception
                 raise self._explained(error) from None
@@ -122,7 +121,8 @@ class RowScan:
     def _part(self, number: int) -> Any:
         part = self._parts.get(number)
         if part is None:
-            part = self._scan.execute(row_range=self._ranges[number]).read_all()
+            start, end = self._ranges[number]
+            part = self._scan.execute(start=start, stop=end).read_all()
             if len(self._parts) >= _MOST_PARTS:
                 self._parts = {}
             self._parts[number] = part
