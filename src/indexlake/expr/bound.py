@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.arrow.values import FALSE
 from indexlake.errors import ExpressionError
 from indexlake.expr import constants, tree
 from indexlake.expr.build import MOMENT, Slot
@@ -189,7 +190,7 @@ class Bound:
         truth = self._run(self._predicate(), batch)
         if isinstance(truth, pa.ChunkedArray):
             truth = truth.combine_chunks()
-        return pc.fill_null(truth, False) if truth.null_count else truth
+        return pc.fill_null(truth, FALSE) if truth.null_count else truth
 
     def _predicate(self) -> tree.Node:
         predicate = self._template.predicate

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexlake.arrow import batch_size, native_vortex
 from indexlake.arrow.batch_size import cut
-from indexlake.arrow.buffers import children_of
+from indexlake.arrow.buffers import array_around, children_of, fixed_values
 from indexlake.arrow.malloc import keep_freed_memory
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
@@ -163,7 +163,7 @@ class VortexReader:
         for batch in batches:
             gone: Any
             if ids is not None:
-                found = batch.column(ROW_ID).to_numpy()
+                found = fixed_values(batch.column(ROW_ID), np.int64)
                 gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
             else:
                 first, end = np.searchsorted(without, [start, start + batch.num_rows])
@@ -174,7 +174,10 @@ class VortexReader:
     def _ids_at(self, positions: Positions) -> Any:
         """Return the sorted row ids at some positions; remembered, since the next read often excludes the same ones."""
         if self._known_ids is None or not np.array_equal(self._known_ids[0], positions):
-            self._known_ids = positions, np.sort(self.take(positions, [ROW_ID]).column(0).to_numpy())
+            self._known_ids = (
+                positions,
+                np.sort(fixed_values(self.take(positions, [ROW_ID]).column(0).combine_chunks(), np.int64)),
+            )
         return self._known_ids[1]
 
     def _are_few(self, positions: Positions) -> bool:
@@ -199,7 +202,7 @@ class VortexReader:
             return pa.Table.from_batches(_counted(len(positions), BATCH_ROWS), logical)
         rows = list(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None:
-            rows = selection.gather(rows, pa.array(places), rows[0].schema)
+            rows = selection.gather(rows, array_around(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -252,7 +255,7 @@ class VortexReader:
             return
         stored = pa.schema([self._stored.field(name) for name in columns])
         with self._guarded():
-            indices = None if positions is None else native_vortex.arrays.Array.from_arrow(pa.array(positions))
+            indices = None if positions is None else native_vortex.arrays.Array.from_arrow(array_around(positions))
             options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
             if dictionaries:
                 arrays = self._usable().scan(columns, **options)

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from indexlake.arrow import native_vortex
 from indexlake.arrow.batch_size import BATCH_BYTES, batch_bytes
+from indexlake.arrow.buffers import array_around
+from indexlake.arrow.values import array_of
 from indexlake.blocks.formats.batches import decoded
 from indexlake.types import codec_for
 from indexlake.types.python_rows import is_exact, python_dicts
@@ -42,7 +44,6 @@ class RowScan:
         self._logical = logical
         self._explained = explained
         self._stored = pa.struct(list(stored))
-        self._type = pa.struct(list(logical))
         self._scalars = all(_has_scalars(field.type) for field in logical)
         self._exact = bool(logical.names) and all(is_exact(field.type) for field in logical)
         # Times are integers in the file, as in the catalog, and UUIDs are bytes.
@@ -79,7 +80,8 @@ class RowScan:
         return rows
 
     def as_batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_struct_array(pa.array(rows, self._type))
+        arrays = [array_of([row[field.name] for row in rows], field.type) for field in self._logical]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._logical)
 
     def batches(self, positions: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows at ascending positions, with the types of the file; one batch may span several parts."""
@@ -102,7 +104,7 @@ class RowScan:
                 continue
             places = positions[first:end] - np.uint64(self._starts[number])
             try:
-                found = self._part(number).take(native_vortex.arrays.Array.from_arrow(pa.array(places)))
+                found = self._part(number).take(native_vortex.arrays.Array.from_arrow(array_around(places)))
                 rows = found.to_arrow_array(arrow_type=self._stored, combine_chunks=True)
             except BaseException as error:  # a panic in Vortex is not an Exception
                 raise self._explained(error) from None
