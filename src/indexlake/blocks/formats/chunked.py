@@ -222,10 +222,8 @@ class ChunkedReader:
             return first.slice(0, 0)
         if rest:
             more = self._chunks.load(index, rest, referring=True)
-            fields = {field.name: field for field in [*first.schema, *more.schema]}
-            arrays = dict(zip(fields, [*first.columns, *more.columns], strict=True))
-            schema = pa.schema([fields[name] for name in columns])
-            first = pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
+            arrays = dict(zip([*named, *rest], [*first.columns, *more.columns], strict=True))
+            first = pa.RecordBatch.from_arrays([arrays[name] for name in columns], columns)
         return looked_up(first if mask.true_count == len(mask) else first.filter(mask))
 
     def _truth(self, batch: pa.RecordBatch, predicate: Bound) -> Any:
@@ -287,6 +285,8 @@ class ChunkedReader:
 
 def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of stored types with dictionaries replaced by their values."""
+    if not any(map(pa.types.is_dictionary, batch.schema.types)):
+        return batch
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     fields = [field.with_type(c.type) for field, c in zip(batch.schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
