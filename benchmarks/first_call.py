@@ -38,7 +38,7 @@ if sys.argv[3]:
 
 
 def first_calls(folder: Path, _rows: int) -> Iterator[Outcome]:
-    """Each in processes of their own.  pyarrow and Vortex import pandas where it is installed."""
+    """Each in processes of their own; then what the libraries take that would make it slower, or do."""
     for format in ("vortex", "parquet"):
         place = folder / format
         _fill(place, format)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from indexlake.arrow.values import FEW, array_of
+from indexlake.arrow.values import FEW, array_of, scalar_of
 
-INTS, BYTES = pa.int64(), pa.binary()
+INTS, BYTES, TEXT = pa.int64(), pa.binary(), pa.string()
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,22 @@ INTS, BYTES = pa.int64(), pa.binary()
         (BYTES, ["text"]),
         (BYTES, [bytearray(b"a")]),
         (BYTES, [1]),
+        (pa.int32(), [1, None, -(2**31)]),
+        (pa.int32(), [2**31]),
+        (pa.date32(), [1, None]),
+        (pa.date32(), [date(2020, 1, 1)]),
+        (pa.timestamp("us"), [2**62, None]),
+        (pa.timestamp("us"), [datetime(2020, 1, 1)]),
+        (pa.timestamp("us", "UTC"), [1]),
+        (pa.float64(), [1.5, None, -0.0, float("inf")]),
+        (pa.float64(), [1]),
+        (pa.bool_(), [True, None, False, *[True] * 9]),
+        (pa.bool_(), [1]),
+        (TEXT, ["", "ü\0", None, "\U0010ffff"]),
+        (TEXT, ["\ud800"]),
+        (TEXT, [b"a"]),
+        (pa.large_string(), ["a", None]),
+        (pa.string_view(), ["a", None]),
         (pa.binary(2), [b"ab", None]),
         (pa.binary(2), [b"abc"]),
     ],
@@ -45,6 +62,11 @@ def test_few_values_are_what_pyarrow_makes_of_them(type: Any, values: Any, monke
     if isinstance(found, pa.Array):
         found.validate(full=True)
         assert found.type == type
+    for value in values[:3]:
+        expected = _array_or_error(pa.scalar, value, type)
+        found = _array_or_error(scalar_of, value, type)
+        assert found == expected
+        assert getattr(found, "type", None) == getattr(expected, "type", None)
 
 
 def _array_or_error(make: Any, values: Any, type: Any) -> Any:

@@ -75,11 +75,15 @@ def null_mask(array: Any) -> npt.NDArray[np.bool_] | None:
     """Return a mask that is true where the array is null, or None if nothing is."""
     if array.null_count == 0:
         return None
-    nulls = array.is_null()  # its own to_numpy() would import pandas
-    bits = np.unpackbits(
-        np.frombuffer(nulls.buffers()[1], np.uint8), count=nulls.offset + len(nulls), bitorder="little"
-    )
-    return bits[nulls.offset :].view(np.bool_)
+    return truths(array.is_null())
+
+
+def truths(array: Any) -> npt.NDArray[np.bool_]:
+    """Return the values of a boolean array; its own ``to_numpy`` would import pandas."""
+    if len(array) == 0:
+        return np.empty(0, np.bool_)
+    bits = np.frombuffer(array.buffers()[1], np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(np.bool_)
 
 
 def validity(mask: npt.NDArray[np.bool_] | None) -> Any:
@@ -87,6 +91,11 @@ def validity(mask: npt.NDArray[np.bool_] | None) -> Any:
     if mask is None:
         return None
     return pa.py_buffer(np.packbits(~mask, bitorder="little"))
+
+
+def array_around(values: npt.NDArray[Any]) -> Any:
+    """Return what ``pa.array`` makes of NumPy's numbers, without importing pandas."""
+    return fixed_array(values, pa.from_numpy_dtype(values.dtype), None, len(values))
 
 
 def fixed_array(values: npt.NDArray[Any], type: Any, mask: npt.NDArray[np.bool_] | None, length: int) -> Any:
@@ -117,5 +126,5 @@ def python_ints(array: Any) -> list[int | None]:
 
 def python_bytes(array: Any) -> list[bytes | None]:
     """Return a binary, large binary or fixed-size binary array as Python bytes."""
-    values: list[bytes | None] = array.to_numpy(zero_copy_only=False).tolist()
+    values: list[bytes | None] = array.to_pylist()
     return values

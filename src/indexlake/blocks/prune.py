@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import null_mask, truths
+from indexlake.arrow.values import array_of, scalar_of
 from indexlake.blocks.statistics import (
     BYTES_BOUNDS,
     CELL_DTYPE,
@@ -28,6 +30,7 @@ from indexlake.blocks.statistics import (
 )
 from indexlake.expr.test import INDEX_OPS, All, Any_, ColumnTest, Test
 from indexlake.types import Codec
+from indexlake.types.selection import as_mask
 
 Mask = npt.NDArray[np.bool_]
 
@@ -94,7 +97,7 @@ class _BytesBounds:
     max: pa.LargeBinaryArray
 
     def keep(self, mask: Mask) -> _BytesBounds:
-        kept = pa.array(mask)
+        kept = as_mask(mask)
         return _BytesBounds(self.counts.keep(mask), self.min.filter(kept), self.max.filter(kept))
 
     def extend(self, more: _BytesBounds) -> _BytesBounds:
@@ -106,11 +109,12 @@ class _BytesBounds:
 
     def min_at_most(self, value: bytes, *, strictly: bool) -> Mask:
         compare = pc.less if strictly else pc.less_equal
-        return np.asarray(compare(self.min, pa.scalar(value, pa.large_binary())))
+        return truths(compare(self.min, scalar_of(value, pa.large_binary())))
 
     def max_at_least(self, value: bytes, *, strictly: bool) -> Mask:
         compare = pc.greater if strictly else pc.greater_equal
-        return np.asarray(pc.fill_null(compare(self.max, pa.scalar(value, pa.large_binary())), True))
+        found, unknown = truths(compare(self.max, scalar_of(value, pa.large_binary()))), null_mask(self.max)
+        return found if unknown is None else found | unknown
 
     def holds_any(self, values: Sequence[bytes]) -> Mask:
         wanted = sorted(values)
@@ -258,4 +262,4 @@ def read_bounds(stats: Sequence[bytes], column: str, kind: str) -> Bounds:
                         bounds[index] = stats[index][start:end]
     if kind == "int":
         return _IntBounds(counts, int_min, int_max)
-    return _BytesBounds(counts, pa.array(bytes_min, pa.large_binary()), pa.array(bytes_max, pa.large_binary()))
+    return _BytesBounds(counts, array_of(bytes_min, pa.large_binary()), array_of(bytes_max, pa.large_binary()))

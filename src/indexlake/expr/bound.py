@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.arrow.values import FALSE
 from indexlake.errors import ExpressionError
 from indexlake.expr import constants, tree
 from indexlake.expr.build import MOMENT, Slot
@@ -21,7 +22,7 @@ from indexlake.expr.evaluate import Evaluation, fallible
 from indexlake.expr.fold import Computed, varies
 from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed
-from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
+from indexlake.expr.pushdown import push
 from indexlake.expr.row import RowPlan
 from indexlake.expr.sqltype import BOOL, INT_RANGE, NESTED_KINDS, SqlType, to_arrow
 from indexlake.expr.test import Test
@@ -189,7 +190,7 @@ class Bound:
         truth = self._run(self._predicate(), batch)
         if isinstance(truth, pa.ChunkedArray):
             truth = truth.combine_chunks()
-        return pc.fill_null(truth, False) if truth.null_count else truth
+        return pc.fill_null(truth, FALSE) if truth.null_count else truth
 
     def _predicate(self) -> tree.Node:
         predicate = self._template.predicate
@@ -267,11 +268,7 @@ class Bound:
 
     def vortex(self) -> tuple[Any, bool] | None:
         """Return a Vortex scan expression that drops only rows that cannot match, and whether it is exact."""
-        return push(self.condition(), self._template.schema, VortexDialect())
-
-    def parquet(self) -> tuple[pc.Expression, bool] | None:
-        """Return an Arrow filter expression that drops only rows that cannot match, and whether it is exact."""
-        return push(self.condition(), self._template.schema, ArrowDialect())
+        return push(self.condition(), self._template.schema)
 
     def renamed(self, names: Mapping[str, str]) -> Bound:
         """Return the same expression with other column names; names that are not in the mapping stay."""

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.arrow.values import FALSE, TRUE, UNKNOWN, scalar_of
 from indexlake.expr import fallback, intervals
 from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.sqltype import BOOL, FLOATS, NESTED_KINDS, SqlType
@@ -43,7 +44,7 @@ def compare(op: str, left: Any, right: Any, type: SqlType) -> Any:
     if type.kind in FLOATS:
         return _compare_floats(op, left, right)
     if type.kind == "null":
-        return pa.scalar(None, pa.bool_())
+        return UNKNOWN
     if type.kind in NESTED_KINDS:
         return fallback.apply(f"{{0}} {op} {{1}}", [left, right], [type, type], BOOL, f"`{op}` of {type}")
     if type.kind == "interval":
@@ -89,21 +90,21 @@ def _compare_with_nan(op: str, left: Any) -> Any:
 def always(like: Any, truth: bool) -> Any:
     """Return `truth` where `like` has a value, and null where it is null."""
     valid = pc.is_valid(like)
-    return pc.if_else(valid, pa.scalar(truth), pa.scalar(None, pa.bool_()))
+    return pc.if_else(valid, TRUE if truth else FALSE, UNKNOWN)
 
 
 def distinct(left: Any, right: Any, type: SqlType, negated: bool) -> Any:
     """Return `is [not] distinct from`, which is never null."""
     differs = compare("<>", left, right, type)
     one_null = pc.xor(pc.is_null(left), pc.is_null(right))
-    result = pc.or_(pc.fill_null(differs, False), one_null)
+    result = pc.or_(pc.fill_null(differs, FALSE), one_null)
     return pc.invert(result) if negated else result
 
 
 def is_in(values: Any, items: Any, type: SqlType) -> Any:
     """Return whether each value is among `items` (an array without nulls); null where the value is null."""
     if type.kind in FLOATS:
-        zero = pa.scalar(0.0, values.type)
+        zero = scalar_of(0.0, values.type)
         found = pc.is_in(pc.add(values, zero), value_set=pc.add(items, zero))
         if pc.any(pc.is_nan(items)).as_py():
             found = pc.or_(found, pc.is_nan(values))
@@ -111,4 +112,4 @@ def is_in(values: Any, items: Any, type: SqlType) -> Any:
         if items.type != values.type:
             items = items.cast(values.type)
         found = pc.is_in(values, value_set=items)
-    return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
+    return pc.if_else(pc.is_valid(values), found, UNKNOWN)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.arrow.values import scalar_of
 from indexlake.display import short
 from indexlake.errors import ExpressionError
 from indexlake.expr.coercion import combine, fits
@@ -308,7 +309,7 @@ def to_scalar(value: Any, type: SqlType) -> pa.Scalar:
         value = pa.MonthDayNano([value[0], value[1], value[2] * 1000])
     if value is not None and type.kind in ("decimal", "hugeint"):
         value = EXACT.scaleb(decimal.Decimal(value), -type.scale)
-    return pa.scalar(value, arrow)
+    return scalar_of(value, arrow)
 
 
 def from_scalar(scalar: pa.Scalar, type: SqlType) -> Any:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.arrow.buffers import array_around, truths
+from indexlake.arrow.values import FALSE, UNKNOWN, scalar_of
 from indexlake.errors import ExpressionError
 from indexlake.expr import arithmetic, casts, fallback, functions, like, tree
 from indexlake.expr.broadcast import full
@@ -49,7 +51,7 @@ class Evaluation:
 
     def among(self, where: np.ndarray[Any, Any]) -> Evaluation:
         """Return the same evaluation for some of the rows only."""
-        indices = pa.array(where)
+        indices = array_around(where)
         return Evaluation(len(where), lambda name: self.done[name].take(indices), self.constants)
 
     def array(self, node: tree.Node) -> pa.Array:
@@ -103,20 +105,20 @@ def _compare(run: Evaluation, node: tree.Compare) -> Value:
 
 def _is_truth(run: Evaluation, node: tree.IsTruth) -> Value:
     value = run.value(node.child)
-    return pc.fill_null(value if node.truth else pc.invert(value), False)
+    return pc.fill_null(value if node.truth else pc.invert(value), FALSE)
 
 
 def _in(run: Evaluation, node: tree.In) -> Value:
     slots = [item.slot for item in node.items if isinstance(item, tree.Constant)]
     members, items = run.constants.members(node, node.child, slots)
-    unknown: Value = pa.scalar(None if members.null else False, pa.bool_())
+    unknown: Value = UNKNOWN if members.null else FALSE
     child = run.array(members.node)
     result = pc.or_kleene(_among(child, items, members.node), unknown)
     others = [item for item in node.items if not isinstance(item, tree.Constant)]
     for other in others:
         result = pc.or_kleene(result, compare("=", run.array(node.child), run.value(other), node.child.type))
     # If the value is null, the result is unknown whatever the list contains.
-    return pc.if_else(pc.is_valid(child), result, pa.scalar(None, pa.bool_()))
+    return pc.if_else(pc.is_valid(child), result, UNKNOWN)
 
 
 def _in_list(run: Evaluation, node: tree.InList) -> Value:
@@ -131,17 +133,17 @@ def _among(values: pa.Array, items: pa.Array, node: tree.Node) -> Value:
 def _like(run: Evaluation, node: tree.Like) -> Value:
     values = run.array(node.child)
     pattern = run.value(node.pattern)
-    escape = pa.scalar("") if node.escape is None else run.value(node.escape)
+    escape = scalar_of("", pa.string()) if node.escape is None else run.value(node.escape)
     if not isinstance(escape, pa.Scalar):
         raise ExpressionError("the escape of `like` must be a constant")
     if not escape.is_valid:
-        return pa.scalar(None, pa.bool_())
+        return UNKNOWN
     if node.insensitive:
         values, pattern = pc.utf8_lower(values), pc.utf8_lower(pattern)
         escape = pc.utf8_lower(escape)
     if isinstance(pattern, pa.Scalar):
         if not pattern.is_valid:
-            return pa.scalar(None, pa.bool_())
+            return UNKNOWN
         return like.match(values, like.parse_pattern(pattern.as_py(), escape.as_py()))
     return like.match_each(values, pattern, escape.as_py())
 
@@ -188,7 +190,7 @@ def _plain_case(run: Evaluation, node: tree.Case) -> Value:
     type = to_arrow(node.type)
     result = _typed(run.value(node.default), type)
     for condition, value in reversed(node.branches):
-        truth = pc.fill_null(run.value(condition), False)
+        truth = pc.fill_null(run.value(condition), FALSE)
         result = pc.if_else(truth, _typed(run.value(value), type), result)
     return result
 
@@ -199,19 +201,19 @@ def _typed(value: Value, type: pa.DataType) -> Value:
 
 def _selected(run: Evaluation, condition: tree.Node, remaining: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if remaining.all() or not fallible(condition):
-        truth = pc.fill_null(run.array(condition), False)
-        chosen: np.ndarray[Any, Any] = truth.to_numpy(zero_copy_only=False) & remaining
+        truth = pc.fill_null(run.array(condition), FALSE)
+        chosen: np.ndarray[Any, Any] = truths(truth) & remaining
         return chosen
     where = np.flatnonzero(remaining)
-    truth = pc.fill_null(_branch(run, condition, where), False)
+    truth = pc.fill_null(_branch(run, condition, where), FALSE)
     taken = np.zeros(len(remaining), dtype=bool)
-    taken[where] = truth.to_numpy(zero_copy_only=False)
+    taken[where] = truths(truth)
     return taken
 
 
 def _branch(run: Evaluation, node: tree.Node, where: np.ndarray[Any, Any]) -> pa.Array:
     if not fallible(node):
-        return run.array(node).take(pa.array(where))
+        return run.array(node).take(array_around(where))
     for part in tree.walk(node):
         if isinstance(part, tree.Column):
             run.value(part)

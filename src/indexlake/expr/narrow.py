@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow.values import array_of
 from indexlake.expr import tree
 from indexlake.expr.coercion import decimal_shape
 from indexlake.expr.compare import MIRRORED
@@ -59,7 +60,7 @@ class Members:
         type, values = self.node.type, self.values
         if type.kind in ("decimal", "hugeint"):
             values = [to_scalar(value, type) for value in values]
-        return pa.array(values, to_arrow(type))
+        return array_of(values, to_arrow(type))
 
 
 def members(child: tree.Node, values: list[Any]) -> Members:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexlake.arrow.buffers import fixed_values
 from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import commits
@@ -194,8 +195,8 @@ def _hot(reading: Reading, since: int, until: int, fields: Sequence[Field], spil
         spool, starts = Spool(spill=spill), [0]
         snapshots, row_ids = array("q"), array("q")
         for batch in read(since, until, fields):
-            snapshots.frombytes(batch.column(VERSION).to_numpy().tobytes())
-            row_ids.frombytes(batch.column(ROW_ID).to_numpy().tobytes())
+            snapshots.frombytes(fixed_values(batch.column(VERSION), np.int64).tobytes())
+            row_ids.frombytes(fixed_values(batch.column(ROW_ID), np.int64).tobytes())
             spool.add(_shown(batch, fields))
             starts.append(starts[-1] + batch.num_rows)
         if snapshots:

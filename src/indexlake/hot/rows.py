@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import row_chunks
+from indexlake.arrow.buffers import fixed_values
 from indexlake.arrow.values import array_of
 from indexlake.errors import ConstraintError
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
 from indexlake.storage.spill import TEMPORARY, Spill
-from indexlake.types.selection import keep
+from indexlake.types.selection import as_mask, keep
 
 BATCH_ROWS = 20_000
 """Rows that are decoded at a time."""
@@ -108,8 +109,8 @@ class HotRows:
             return self
         kept = HotRows(self.fields, self._place)
         for batch in self.batches():
-            mask = ~np.isin(batch.column(ROW_ID).to_numpy(), hidden)
-            rest = keep(batch, pa.array(mask))
+            mask = ~np.isin(fixed_values(batch.column(ROW_ID), np.int64), hidden)
+            rest = keep(batch, as_mask(mask))
             if rest.num_rows:
                 kept._keep(rest)
         return kept

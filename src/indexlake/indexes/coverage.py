@@ -21,11 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import truths
+from indexlake.arrow.values import array_of, scalar_of
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import is_among
 from indexlake.indexes.index import Index, Link
 from indexlake.indexes.keys import Key, KeyColumn, hash_key, hash_keys, key_to_bytes
 from indexlake.indexes.kind import SegmentFile, Slots
+from indexlake.types.selection import as_mask
 
 if TYPE_CHECKING:
     from indexlake.blocks.block_index import BlockIndex
@@ -308,12 +311,12 @@ class _Bounds:
         if ints:
             numbers = (np.frombuffer(b"".join(keys), ">u8").astype(np.uint64) for keys in (low, high))
             return _Bounds(begin, end, *numbers)
-        return _Bounds(begin, end, *(pa.array(keys, pa.large_binary()) for keys in (low, high)))
+        return _Bounds(begin, end, *(array_of(keys, pa.large_binary()) for keys in (low, high)))
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> _Bounds:
         if isinstance(self.low, np.ndarray):
             return _Bounds(self.begin[mask], self.end[mask], self.low[mask], self.high[mask])
-        kept = pa.array(mask)
+        kept = as_mask(mask)
         return _Bounds(self.begin[mask], self.end[mask], self.low.filter(kept), self.high.filter(kept))
 
     def extend(self, more: _Bounds) -> _Bounds:
@@ -330,8 +333,8 @@ class _Bounds:
             met = (self.low <= int.from_bytes(high, "big")) & (self.high >= int.from_bytes(low, "big"))
         else:
             found = pc.and_(
-                pc.less_equal(self.low, pa.scalar(high, pa.large_binary())),
-                pc.greater_equal(self.high, pa.scalar(low, pa.large_binary())),
+                pc.less_equal(self.low, scalar_of(high, pa.large_binary())),
+                pc.greater_equal(self.high, scalar_of(low, pa.large_binary())),
             )
-            met = np.asarray(found)
+            met = truths(found)
         return met

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import array_around, truths
 from indexlake.indexes.keys import Key, KeyColumn, bisect_many
 
 
@@ -59,10 +59,10 @@ class KeySet:
         indices = np.flatnonzero(self._prefixes[inside] == prefixes)
         low = low[indices]
         if self.keys.ints is None:
-            sought = keys.binary.take(pa.array(indices))
+            sought = keys.binary.take(array_around(indices))
             high = np.searchsorted(self._prefixes, prefixes[indices], "right")
             low = np.minimum(bisect_many(self.keys.binary, sought, low, high, pc.less), len(self) - 1)
-            same = np.asarray(pc.equal(self.keys.binary.take(pa.array(low)), sought))
+            same = truths(pc.equal(self.keys.binary.take(array_around(low)), sought))
             indices, low = indices[same], low[same]
         return indices.astype(np.int64, copy=False), low.astype(np.int64, copy=False)
 
@@ -74,5 +74,5 @@ def _first_of_runs(ordered: KeyColumn) -> npt.NDArray[np.bool_]:
             first[1:] = ordered.ints[1:] != ordered.ints[:-1]
         else:
             keys: Any = ordered.binary
-            first[1:] = np.asarray(pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)))
+            first[1:] = truths(pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)))
     return first

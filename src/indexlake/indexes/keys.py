@@ -17,6 +17,8 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import array_around, truths
+from indexlake.arrow.values import array_of, scalar_of
 from indexlake.types import Codec, SqlValue
 
 Key: TypeAlias = int | bytes
@@ -111,7 +113,7 @@ class KeyColumn:
         """Make a column of the given keys, which are either all integers or all byte strings."""
         if ints:
             return cls(ints=np.array(keys, np.uint64))
-        return cls(binary=pa.array(keys, pa.large_binary()))
+        return cls(binary=array_of(keys, pa.large_binary()))
 
     @property
     def is_int(self) -> bool:
@@ -150,7 +152,7 @@ class KeyColumn:
         """Return the keys at some indices, in the order of the indices."""
         if self.ints is not None:
             return KeyColumn(ints=self.ints[indices])
-        return KeyColumn(binary=self.binary.take(pa.array(indices)))
+        return KeyColumn(binary=self.binary.take(array_around(indices)))
 
     @staticmethod
     def concat(columns: Sequence[KeyColumn]) -> KeyColumn:
@@ -246,7 +248,7 @@ class OneKey(KeyColumn):
 
     @property
     def binary(self) -> Any:
-        return pa.array([self.key], pa.large_binary()) if isinstance(self.key, bytes) else None
+        return array_of([self.key], pa.large_binary()) if isinstance(self.key, bytes) else None
 
     def __len__(self) -> int:
         return 1
@@ -321,7 +323,7 @@ def _int_bytes(keys: npt.NDArray[np.uint64]) -> pa.LargeBinaryArray:
 
 
 def _scalar(value: bytes) -> pa.Scalar:
-    return pa.scalar(value, pa.large_binary())
+    return scalar_of(value, pa.large_binary())
 
 
 def _argsort_runs(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
@@ -369,7 +371,7 @@ def bisect_many(
     active = np.flatnonzero(high - low > smallest)
     while len(active):
         middle = (low[active] + high[active]) // 2
-        right = np.asarray(before(stored.take(pa.array(middle)), sought.take(pa.array(active))))
+        right = truths(before(stored.take(array_around(middle)), sought.take(array_around(active))))
         low[active] = np.where(right, middle + 1, low[active])
         high[active] = np.where(right, high[active], middle)
         active = active[low[active] < high[active]]

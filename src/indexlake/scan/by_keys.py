@@ -21,7 +21,7 @@ from indexlake.scan.plan import ScanPlan, plan_keys
 from indexlake.scan.point import mask_of
 from indexlake.schema import TableSchema
 from indexlake.types import SqlValue
-from indexlake.types.selection import keep
+from indexlake.types.selection import as_mask, keep
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -44,7 +44,7 @@ def _rows(lake: Lake, plan: ScanPlan, keys: KeySet) -> Iterator[pa.RecordBatch]:
     with lake._pins.pin(plan.snapshot):
         for piece in pieces(plan, lake._files, lake._scan_threads, plan.schema.fields, row_id=False):
             mask = mask_of(keys, piece.batch, plan.schema)
-            yield piece.batch if mask.all() else keep(piece.batch, pa.array(mask))
+            yield piece.batch if mask.all() else keep(piece.batch, as_mask(mask))
 
 
 def encoded_key(schema: TableSchema, key: Any, table: str) -> list[SqlValue]:

@@ -15,6 +15,8 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import fixed_values
+from indexlake.arrow.values import scalar_of
 from indexlake.blocks.delete_vector import is_among, positions_from_bytes
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema
 from indexlake.scan.prefetch import Prefetch
@@ -113,7 +115,7 @@ def read_task(
             continue
         rows = _dressed(batch, fields, row_id=row_id)
         if version:
-            begun = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
+            begun = pc.fill_null(batch.column(VERSION), scalar_of(task.begin_snapshot, pa.int64()))
             rows = rows.append_column(pa.field(VERSION, pa.int64(), False), begun)
         if predicate is not None and pushed is None:
             dressed = _dressed(batch, named, row_id=ROW_ID in predicate.columns)
@@ -268,12 +270,12 @@ def _as_array(positions: BitMap) -> npt.NDArray[np.uint64]:
 def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int64] | None) -> Any:
     keep: Any = None
     if task.versions_up_to is not None:
-        versions = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
-        keep = pc.less_equal(versions, task.versions_up_to)
+        versions = pc.fill_null(batch.column(VERSION), scalar_of(task.begin_snapshot, pa.int64()))
+        keep = pc.less_equal(versions, scalar_of(task.versions_up_to, pa.int64()))
         if task.kind == "history":
-            keep = pc.and_(keep, pc.greater(batch.column(END), task.versions_up_to))
+            keep = pc.and_(keep, pc.greater(batch.column(END), scalar_of(task.versions_up_to, pa.int64())))
     if hidden is not None and task.kind != "own block":
-        own = pa.array(~np.isin(batch.column(ROW_ID).to_numpy(), hidden))
+        own = selection.as_mask(~np.isin(fixed_values(batch.column(ROW_ID), np.int64), hidden))
         keep = own if keep is None else pc.and_(keep, own)
     return keep
 

@@ -31,7 +31,7 @@ from indexlake.schema.lineage import file_columns, file_value, file_values
 from indexlake.snapshots.state import TableState
 from indexlake.types import SqlValue
 from indexlake.types.python_rows import python_columns, python_rows
-from indexlake.types.selection import keep
+from indexlake.types.selection import as_mask, keep
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import BlockReader
@@ -185,7 +185,7 @@ def _find_in_history(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]
         if block.role != "history":
             continue
         for batch in read_task(block_task(state, block, reading.snapshot), files, schema.fields, None, row_id=True):
-            for row in python_rows(keep(batch, pa.array(mask_of(keys, batch, schema)))):
+            for row in python_rows(keep(batch, as_mask(mask_of(keys, batch, schema)))):
                 if row.pop(ROW_ID) not in (() if writes is None else writes.closed):
                     return row
     return None

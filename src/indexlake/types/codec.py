@@ -74,7 +74,7 @@ class Codec(ABC):
         """Return an Arrow array of Python values, following the same rules as ``encode_one``."""
         if {type(value) for value in values} <= self.exact:
             try:
-                return pa.array(values, self.type)
+                return array_of(values, self.type)
             except CONVERSION_ERRORS:
                 pass  # encode them one by one below, to name the value
         return self.decode([self.encode_one(value) for value in values])

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from indexlake.arrow import batch_size
 from indexlake.arrow.batch_size import batch_bytes
-from indexlake.arrow.buffers import holds
+from indexlake.arrow.buffers import array_around, holds
 from indexlake.errors import ConstraintError
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
@@ -100,16 +100,18 @@ def _gather_much(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Sch
     parts, places = [], []
     for number in np.unique(at).tolist():
         here = np.flatnonzero(at == number)
-        parts.append(take(batches[number], pa.array(wanted[here] - (ends[number] - batches[number].num_rows))))
+        parts.append(take(batches[number], array_around(wanted[here] - (ends[number] - batches[number].num_rows))))
         places.append(here)
     if sum(map(batch_bytes, parts)) > batch_size.BATCH_BYTES and len(wanted) > 1:
         half = len(wanted) // 2
-        return [row for some in (wanted[:half], wanted[half:]) for row in _gather_much(batches, pa.array(some), schema)]
+        return [
+            row for some in (wanted[:half], wanted[half:]) for row in _gather_much(batches, array_around(some), schema)
+        ]
     if len(parts) < 2:
         return parts
     back = np.empty(len(wanted), np.int64)
     back[np.concatenate(places)] = np.arange(len(wanted))
-    return gather(parts, pa.array(back), schema)
+    return gather(parts, array_around(back), schema)
 
 
 def with_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from indexlake.arrow import batch_size
 from indexlake.arrow.batch_size import batch_bytes
+from indexlake.arrow.buffers import array_around, fixed_values
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import BLOCK_BYTES, Target
 from indexlake.blocks.writer import file_batch, sorted_by_row_id
@@ -69,7 +70,7 @@ class Edit:
     def insert(self, batch: pa.RecordBatch) -> None:
         """Add rows with exactly the table's columns."""
         first = self._tx._lake._row_ids.take(self._state.table.table_id, batch.num_rows)
-        self._kept(False).add(batch, pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64)))
+        self._kept(False).add(batch, array_around(np.arange(first, first + batch.num_rows, dtype=np.int64)))
         self.inserted += batch.num_rows
 
     def _kept(self, keys_known: bool) -> _Versions:
@@ -123,7 +124,7 @@ class Edit:
     def _ended(self) -> npt.NDArray[np.int64]:
         """Return the ids of the rows whose versions end."""
         parts = [
-            found.batch.column(ROW_ID).to_numpy() if isinstance(found, Piece) else np.array([found.row_id])
+            fixed_values(found.batch.column(ROW_ID), np.int64) if isinstance(found, Piece) else np.array([found.row_id])
             for found in self._closes
         ]
         return np.concatenate([np.zeros(0, np.int64), *parts])
@@ -200,7 +201,7 @@ def _close(writes: TableWrites, state: TableState, files: OpenFiles, found: Piec
 
 
 def _close_piece(writes: TableWrites, state: TableState, files: OpenFiles, piece: Piece) -> None:
-    ids = piece.batch.column(ROW_ID).to_numpy()
+    ids = fixed_values(piece.batch.column(ROW_ID), np.int64)
     if piece.kind == "own":
         for row_id in ids.tolist():
             writes.drop_own(row_id)

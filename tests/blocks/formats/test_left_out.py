@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import indexlake as il
@@ -58,6 +59,22 @@ def test_rows_are_left_out(readers: dict[str, Any], table: pa.Table, format: str
         expected[gone] = False
         found = everything(readers[format], COLUMNS, predicate=predicate, without=gone.astype(np.uint64))
         assert found.equals(table.select(COLUMNS).filter(pa.array(expected))), len(gone)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("text", [None, "f3 = 'b'", "f1 < 9000 and f3 = 'b'"])
+def test_rows_of_an_object_store_are_left_out_where_columns_are_required(format: str, text: str | None) -> None:
+    rows = 10_000
+    schema = pa.schema([pa.field("f1", pa.int64(), False), ("f2", pa.float64()), pa.field("f3", pa.string(), False)])
+    table = pa.table([range(rows), [None] * rows, ["a", "b"] * (rows // 2)], schema=schema)
+    reader = block(Storage.open("memory://"), format, table)
+    predicate = compile(text, schema) if text is not None else None
+    gone = [n for n in range(rows) if n % 5_000 in (1, 2, 3)]  # in some record batches, and not in others
+    expected = pa.array(np.isin(np.arange(rows), gone, invert=True))
+    if predicate is not None:
+        expected = pc.and_(expected, predicate.mask(table))
+    found = everything(reader, ["f1", "f2", "f3"], predicate=predicate, without=np.array(gone, np.uint64))
+    assert found.equals(table.filter(expected))
 
 
 @pytest.mark.parametrize("format", FORMATS)

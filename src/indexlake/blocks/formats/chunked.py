@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
 from indexlake.arrow.batch_size import BATCH_BYTES, cut
+from indexlake.arrow.buffers import array_around, fixed_values, null_mask, truths
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
     copied,
@@ -123,7 +124,7 @@ class ChunkedReader:
         joined = self._joined(list(dict.fromkeys(columns)), self._selected(wanted), BATCH_ROWS, None)
         rows = [batch if is_own else copied(batch) for batch, is_own in joined]
         if places is not None and rows:
-            rows = gather(rows, pa.array(places), rows[0].schema)
+            rows = gather(rows, array_around(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -203,7 +204,7 @@ class ChunkedReader:
         first, end = int(inside[0]), int(inside[-1]) + 1
         if end - first == len(inside):
             return chunk.slice(first, end - first), is_own
-        return chunk.take(pa.array(inside)), True
+        return chunk.take(array_around(inside)), True
 
     def _matching(self, index: int, columns: list[str], inside: Any, gone: Any, predicate: Bound) -> pa.RecordBatch:
         """Return the matching rows of a chunk; columns not in the predicate are loaded only if there are any."""
@@ -215,8 +216,8 @@ class ChunkedReader:
             mask = mask if gone is None else pc.and_(mask, others(len(mask), gone))
         else:  # the predicate is not evaluated for unwanted rows
             places = np.delete(np.arange(first.num_rows), gone) if inside is None else inside
-            found = self._truth(first.take(pa.array(places)), predicate)
-            mask = pc.invert(others(first.num_rows, places[np.asarray(found)]))
+            found = self._truth(first.take(array_around(places)), predicate)
+            mask = pc.invert(others(first.num_rows, places[truths(found)]))
         if not mask.true_count:
             return first.slice(0, 0)
         if rest:
@@ -232,8 +233,10 @@ class ChunkedReader:
             return truth(looked_up(batch), predicate, self.schema)
         values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
         known = truth(pa.RecordBatch.from_arrays([values], batch.schema.names), predicate, self.schema)
-        references = np.asarray(pc.fill_null(column.indices, len(values) - 1))
-        return as_mask(np.asarray(known)[references])
+        references = fixed_values(column.indices, np.int32)
+        if (nulls := null_mask(column.indices)) is not None:
+            references = np.where(nulls, len(values) - 1, references)
+        return as_mask(truths(known)[references])
 
     def _count(self, index: int) -> int:
         return self._firsts[index + 1] - self._firsts[index]
@@ -282,8 +285,11 @@ class ChunkedReader:
 
 def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of stored types with dictionaries replaced by their values."""
+    if not any(map(pa.types.is_dictionary, batch.schema.types)):
+        return batch
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    fields = [field.with_type(c.type) for field, c in zip(batch.schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _concatenated(parts: list[tuple[pa.RecordBatch, bool]]) -> tuple[pa.RecordBatch, bool]:

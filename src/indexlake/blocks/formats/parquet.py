@@ -19,9 +19,13 @@ from indexlake.blocks.formats.batches import (
     stored_schema,
 )
 from indexlake.blocks.formats.chunked import ChunkedReader, looked_up
+from indexlake.blocks.formats.parquet_statistics import statistics_of, weakened
+from indexlake.blocks.prune import Bounds, prune, read_bounds
 from indexlake.errors import CorruptionError
+from indexlake.expr.test import columns_of
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
+from indexlake.types import codec_for
 from indexlake.types.convert import in_files, mapped_leaves
 
 if TYPE_CHECKING:
@@ -95,7 +99,7 @@ class _RowGroups:
         self._file = file
         self._schema = schema
         self.stored = stored_schema(schema, parquet_type)
-        self._dataset: Any = None
+        self._bounds: dict[str, Bounds] = {}
         self._metadata: Any = None
         self._metadata = self._open().metadata
         paths = self._metadata.schema
@@ -140,45 +144,21 @@ class _RowGroups:
         return [chunk.column(name)[place].as_py() for name in columns]
 
     def surviving(self, predicate: Bound) -> Any:
-        pushed = predicate.parquet()
-        if pushed is None or not all(self._prunable(name) for name in predicate.columns):
-            return None
-        survivors = np.zeros(self._metadata.num_row_groups, bool)
-        try:
-            found = self._fragment().subset(pushed[0], schema=self.stored)
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from None
-        survivors[[group.id for group in found.row_groups]] = True
-        for name in predicate.columns:
-            if pa.types.is_floating(self._schema.field(name).type):
-                survivors |= self._one_value(name)
-        return survivors
-
-    def _one_value(self, name: str) -> Any:
-        """Return which row groups have min = max. Arrow assumes that all values are equal then, but NaN is in
-        neither."""
-        return np.array([self._is_one_value(name, group) for group in range(self._metadata.num_row_groups)], bool)
-
-    def _is_one_value(self, name: str, group: int) -> bool:
-        found = self._metadata.row_group(group)
-        for index in range(found.num_columns):
-            column = found.column(index)
-            if column.path_in_schema == name:
-                statistics = column.statistics
-                return statistics is not None and statistics.has_min_max and bool(statistics.min == statistics.max)
-        return True
+        test = weakened(predicate.test(), self._schema)
+        codecs = {name: codec_for(self._schema.field(name).type) for name in columns_of(test) if self._prunable(name)}
+        return prune(test, codecs, self._metadata.num_row_groups, self._bounds_of) if codecs else None
 
     def _prunable(self, name: str) -> bool:
         """Return whether the statistics in the file are of the column's own values, not of an encoding."""
         return bool(self._schema.field(name).type == self.stored.field(name).type)
 
-    def _fragment(self) -> Any:
-        """Return the file as a dataset fragment, with its statistics parsed once."""
-        if self._dataset is None:
-            import pyarrow.dataset as ds
-
-            self._dataset = ds.ParquetFileFormat().make_fragment(self._source())
-        return self._dataset
+    def _bounds_of(self, column: str, kind: str) -> Bounds:
+        found = self._bounds.get(column)
+        if found is None:
+            type = self._schema.field(column).type
+            statistics = statistics_of(self._metadata, self._places.get(column), column, type)
+            found = self._bounds[column] = read_bounds(statistics, column, kind)
+        return found
 
     def _open(self, dictionaries: Sequence[str] = ()) -> Any:
         import pyarrow.parquet as pq

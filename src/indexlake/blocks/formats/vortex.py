@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake.arrow import batch_size
+from indexlake.arrow import batch_size, native_vortex
 from indexlake.arrow.batch_size import cut
-from indexlake.arrow.buffers import children_of
+from indexlake.arrow.buffers import array_around, children_of, fixed_values
 from indexlake.arrow.malloc import keep_freed_memory
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
@@ -59,13 +59,11 @@ keep_freed_memory()
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
-    import vortex
-
     stored = stored_schema(schema, _written_type)
     rows = _CountedBatches(_whole(batch) for batch in encoded(batches, stored))
     with out.as_local_path() as path:
         try:
-            vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
+            native_vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Vortex is not an Exception
@@ -165,7 +163,7 @@ class VortexReader:
         for batch in batches:
             gone: Any
             if ids is not None:
-                found = batch.column(ROW_ID).to_numpy()
+                found = fixed_values(batch.column(ROW_ID), np.int64)
                 gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
             else:
                 first, end = np.searchsorted(without, [start, start + batch.num_rows])
@@ -176,7 +174,10 @@ class VortexReader:
     def _ids_at(self, positions: Positions) -> Any:
         """Return the sorted row ids at some positions; remembered, since the next read often excludes the same ones."""
         if self._known_ids is None or not np.array_equal(self._known_ids[0], positions):
-            self._known_ids = positions, np.sort(self.take(positions, [ROW_ID]).column(0).to_numpy())
+            self._known_ids = (
+                positions,
+                np.sort(fixed_values(self.take(positions, [ROW_ID]).column(0).combine_chunks(), np.int64)),
+            )
         return self._known_ids[1]
 
     def _are_few(self, positions: Positions) -> bool:
@@ -201,7 +202,7 @@ class VortexReader:
             return pa.Table.from_batches(_counted(len(positions), BATCH_ROWS), logical)
         rows = list(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None:
-            rows = selection.gather(rows, pa.array(places), rows[0].schema)
+            rows = selection.gather(rows, array_around(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -249,14 +250,12 @@ class VortexReader:
         batch_rows: int,
         dictionaries: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
-        import vortex
-
         if positions is not None and expression is None and len(positions) <= min(_SOME_ROWS, batch_rows):
             yield from self._scan(columns).batches(positions)
             return
         stored = pa.schema([self._stored.field(name) for name in columns])
         with self._guarded():
-            indices = None if positions is None else vortex.array(pa.array(positions))
+            indices = None if positions is None else native_vortex.arrays.Array.from_arrow(array_around(positions))
             options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
             if dictionaries:
                 arrays = self._usable().scan(columns, **options)
@@ -317,10 +316,8 @@ class VortexReader:
         return scan
 
     def _opened(self) -> Any:
-        import vortex
-
         with self._guarded():
-            file = vortex.open_readable(self._bytes)
+            file = native_vortex.file.open_readable(self._bytes)
             self._ranges = part_ranges(file, self._input.size(), mapped=self._input.map is not None)
             return file
 

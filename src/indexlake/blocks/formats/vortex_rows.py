@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow import native_vortex
 from indexlake.arrow.batch_size import BATCH_BYTES, batch_bytes
+from indexlake.arrow.buffers import array_around
+from indexlake.arrow.values import array_of
 from indexlake.blocks.formats.batches import decoded
 from indexlake.types import codec_for
 from indexlake.types.python_rows import is_exact, python_dicts
@@ -41,7 +44,6 @@ class RowScan:
         self._logical = logical
         self._explained = explained
         self._stored = pa.struct(list(stored))
-        self._type = pa.struct(list(logical))
         self._scalars = all(_has_scalars(field.type) for field in logical)
         self._exact = bool(logical.names) and all(is_exact(field.type) for field in logical)
         # Times are integers in the file, as in the catalog, and UUIDs are bytes.
@@ -54,7 +56,7 @@ class RowScan:
         self._floats = [field.name for field in logical if pa.types.is_floating(field.type)]
         self._ranges = ranges
         self._starts = [start for start, _ in ranges]
-        self._scan = file.to_repeated_scan(logical.names)
+        self._scan = file.prepare(logical.names)
         self._parts: dict[int, Any] = {}  # by their numbers
 
     def row(self, position: int) -> dict[str, Any]:
@@ -78,7 +80,8 @@ class RowScan:
         return rows
 
     def as_batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_struct_array(pa.array(rows, self._type))
+        arrays = [array_of([row[field.name] for row in rows], field.type) for field in self._logical]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._logical)
 
     def batches(self, positions: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows at ascending positions, with the types of the file; one batch may span several parts."""
@@ -95,15 +98,13 @@ class RowScan:
             yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
     def _by_part(self, positions: Any) -> Iterator[pa.RecordBatch]:
-        import vortex
-
         cuts = np.searchsorted(positions, np.array([*self._starts[1:], self._ranges[-1][1]], np.uint64)).tolist()
         for number, (first, end) in enumerate(zip([0, *cuts], cuts, strict=False)):
             if first == end:
                 continue
             places = positions[first:end] - np.uint64(self._starts[number])
             try:
-                found = self._part(number).take(vortex.array(pa.array(places)))
+                found = self._part(number).take(native_vortex.arrays.Array.from_arrow(array_around(places)))
                 rows = found.to_arrow_array(arrow_type=self._stored, combine_chunks=True)
             except BaseException as error:  # a panic in Vortex is not an Exception
                 raise self._explained(error) from None
@@ -122,7 +123,8 @@ class RowScan:
     def _part(self, number: int) -> Any:
         part = self._parts.get(number)
         if part is None:
-            part = self._scan.execute(row_range=self._ranges[number]).read_all()
+            start, end = self._ranges[number]
+            part = self._scan.execute(start=start, stop=end).read_all()
             if len(self._parts) >= _MOST_PARTS:
                 self._parts = {}
             self._parts[number] = part

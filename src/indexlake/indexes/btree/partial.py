@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.values import scalar_of
 from indexlake.indexes.keys import KeyColumn, encode_part, part_values
 from indexlake.types import Codec
 
@@ -72,4 +73,4 @@ def _mark(codec: Codec) -> bytes:
 
 
 def _scalar(value: bytes) -> pa.Scalar:
-    return pa.scalar(value, pa.large_binary())
+    return scalar_of(value, pa.large_binary())

@@ -16,10 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import array_around, truths
 from indexlake.errors import CorruptionError
 from indexlake.indexes.btree.header import FENCE_STEP, RunLayout, Section
 from indexlake.indexes.keys import Key, KeyColumn, bisect_many
 from indexlake.indexes.kind import Slots
+from indexlake.types.selection import as_mask
 
 Rows = npt.NDArray[np.int64]
 
@@ -132,11 +134,11 @@ class Run:
         low, high = low[indices], high[indices]
         if self.is_int or not len(indices):
             return indices, low, high
-        sought = keys.binary if len(indices) == len(keys) else keys.binary.take(pa.array(indices))
+        sought = keys.binary if len(indices) == len(keys) else keys.binary.take(array_around(indices))
         stored = self._stored_keys()
         low = bisect_many(stored, sought, low, high, pc.less)
         found = low < high
-        found[found] = np.asarray(pc.equal(stored.take(pa.array(low[found])), _only(sought, found)))
+        found[found] = truths(pc.equal(stored.take(array_around(low[found])), _only(sought, found)))
         indices, low, high = indices[found], low[found], high[found]
         if unique:
             return indices, low, low + 1
@@ -250,4 +252,4 @@ class Run:
 
 
 def _only(keys: Any, mask: npt.NDArray[np.bool_]) -> Any:
-    return keys if mask.all() else keys.filter(pa.array(mask))
+    return keys if mask.all() else keys.filter(as_mask(mask))
