@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
     from indexlake.table import Table
 
-SENT_BYTES = 64 << 10
-"""Portions up to this size in total are sent with the code of the tasks; larger ones are broadcast."""
-FILLER_BYTES = 128 << 10
-"""Padding that is sent with the code: the kernel delays small packets by up to 40 ms, but not large ones."""
+SENT_BYTES = 512 << 10
+"""Portions up to this size in total are sent with the code of the tasks; larger ones are broadcast, which takes Spark
+20 ms and more."""
+FILLED_BYTES = 128 << 10
+"""What is sent with the code is filled up to this size: the kernel delays small packets by up to 40 ms, but not large
+ones."""
 
 
 def to_spark(
@@ -98,8 +100,9 @@ def plan_frame(
 def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
     """Return the rows that our tasks read; a single numeric column is sent as lists."""
     numbers = spark.range(0, len(cut), 1, len(cut))
-    small = sum(map(len, cut)) <= SENT_BYTES
-    scan = IndexLakeScan(reading, cut if small else spark.sparkContext.broadcast(cut))
+    size = sum(map(len, cut))
+    sent = cut if size <= SENT_BYTES else spark.sparkContext.broadcast(cut)
+    scan = IndexLakeScan(reading, sent, bytes(max(0, FILLED_BYTES - size)))
     if not in_lists(reading.schema):
         rows = numbers.mapInArrow(scan, declared(spark_schema(reading.schema), reading.filled))
         return may_be_null(rows, reading.filled)
@@ -110,11 +113,11 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
 class IndexLakeScan:
     """Reads portions by number, on an executor."""
 
-    def __init__(self, reading: Reading, cut: list[bytes] | Broadcast[list[bytes]]) -> None:
+    def __init__(self, reading: Reading, cut: list[bytes] | Broadcast[list[bytes]], filler: bytes) -> None:
         self._reading = reading
         self._cut = cut
         self._in_lists = in_lists(reading.schema)
-        self._filler = bytes(FILLER_BYTES)
+        self._filler = filler
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cut = self._cut if isinstance(self._cut, list) else self._cut.value
