@@ -123,6 +123,19 @@ def test_a_null_that_the_statistics_deny_is_an_error(lake: il.Lake, spark: Any, 
         done = connection.execute("update indexlake_data_file set column_stats = ?", (stats_to_bytes(stats),))
         assert done.rowcount == 1
     with il.connect(tmp_path / "lake", automatic=False) as again:
-        frame = again.table("t").to_spark(spark)
-        with pytest.raises(Exception, match=rf"CorruptionError: Column 'total' holds a null in '{block.path}'"):
-            frame.collect()
+        for columns in (None, ["total"]):
+            frame = again.table("t").to_spark(spark, columns)
+            with pytest.raises(Exception, match=rf"CorruptionError: Column 'total' holds a null in '{block.path}'"):
+                frame.collect()
+
+
+def test_a_number_alone_may_be_null_only_if_one_is(table: il.Table, spark: Any) -> None:
+    """It travels in lists."""
+    for known in (True, False):
+        frame = table.to_spark(spark, ["total"])
+        assert all(field.nullable for field in frame.schema)
+        assert told(frame) == {"total": known}
+        found = frame.toArrow().column(0).to_pylist()
+        assert sorted(map(repr, found)) == sorted(repr(row["total"]) for row in table.scan().to_pylist())
+        assert frame.where("total is null").count() == (0 if known else 1)
+        table.update({"total": None}, "id = 3")

@@ -284,9 +284,10 @@ def test_lists_hold_the_values_in_order(monkeypatch: pytest.MonkeyPatch) -> None
     for count in (0, 1, 3, 7):
         values = pa.array([None if n % 4 == 2 else n for n in range(count + 5)], pa.int32()).slice(5)
         batch = pa.RecordBatch.from_arrays([values], ["n"])
-        found = as_lists(batch)
+        schema = list_schema(batch.schema, filled=())
+        found = as_lists(batch, schema)
         found.validate(full=True)
-        assert found.schema == list_schema(batch.schema)
+        assert found.schema == schema
         assert [v for row in found.column(0).to_pylist() for v in row] == values.to_pylist()
         assert all(len(row) <= 3 for row in found.column(0).to_pylist())
     assert not in_lists(pa.schema([("s", pa.string())]))

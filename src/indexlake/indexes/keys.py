@@ -171,8 +171,13 @@ class KeyColumn:
 
     def argsort(self, *, in_runs: bool = False) -> npt.NDArray[np.intp]:
         """Return the stable permutation that sorts the keys.  ``in_runs``: the keys consist of a few sorted runs."""
+        order = self.order(in_runs=in_runs)
+        return np.arange(len(self)) if order is None else order
+
+    def order(self, *, in_runs: bool = False) -> npt.NDArray[np.intp] | None:
+        """Return the same, or None if the keys are sorted."""
         if self.is_sorted():
-            return np.arange(len(self))
+            return None
         if self.ints is not None:
             return _argsort_runs(self.ints) if in_runs else _argsort_ints(self.ints)
         return self._argsort_binary(_argsort_runs if in_runs else _argsort_ints)

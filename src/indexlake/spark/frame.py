@@ -20,7 +20,7 @@ from indexlake.spark.lists import LISTS, as_lists, in_lists, list_schema
 from indexlake.spark.nulls import declared, filled_columns, may_be_null
 from indexlake.spark.portion import Reading, Stage, portions
 from indexlake.spark.session import session
-from indexlake.spark.types import arrow_schema, spark_schema
+from indexlake.spark.types import arrow_schema, spark_schema, struct_of
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
     from indexlake.table import Table
 
-SENT_BYTES = 64 << 10
-"""Portions up to this size in total are sent with the code of the tasks; larger ones are broadcast."""
-FILLER_BYTES = 128 << 10
-"""Padding that is sent with the code: the kernel delays small packets by up to 40 ms, but not large ones."""
+SENT_BYTES = 512 << 10
+"""Portions up to this size in total are sent with the code of the tasks; larger ones are broadcast, which takes Spark
+20 ms and more."""
+FILLED_BYTES = 128 << 10
+"""What is sent with the code is filled up to this size: the kernel delays small packets by up to 40 ms, but not large
+ones."""
 
 
 def to_spark(
@@ -81,8 +83,7 @@ def plan_frame(
     storage = lake.storage
     alone, others = native.divided(state, storage, plan, fields)
     reading = Reading.of(storage, plan, fields, row_id=row_id)
-    if not in_lists(reading.schema):
-        reading = replace(reading, filled=filled_columns(state.blocks, plan, others, fields))
+    reading = replace(reading, filled=filled_columns(state.blocks, plan, others, fields))
     stage = None if lake.read_only else Stage(storage, state.table.table_id, lake._writer_id)
     cut = portions(plan, others, state, reading, spark.sparkContext.defaultParallelism, stage)
     parts: list[DataFrame] = []
@@ -98,30 +99,32 @@ def plan_frame(
 def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
     """Return the rows that our tasks read; a single numeric column is sent as lists."""
     numbers = spark.range(0, len(cut), 1, len(cut))
-    small = sum(map(len, cut)) <= SENT_BYTES
-    scan = IndexLakeScan(reading, cut if small else spark.sparkContext.broadcast(cut))
-    if not in_lists(reading.schema):
+    size = sum(map(len, cut))
+    sent = cut if size <= SENT_BYTES else spark.sparkContext.broadcast(cut)
+    scan = IndexLakeScan(reading, sent, bytes(max(0, FILLED_BYTES - size)))
+    if scan.lists is None:
         rows = numbers.mapInArrow(scan, declared(spark_schema(reading.schema), reading.filled))
-        return may_be_null(rows, reading.filled)
-    lists = numbers.mapInArrow(scan, spark_schema(list_schema(reading.schema)))
-    return lists.selectExpr(f"explode(`{LISTS}`)").toDF(*reading.schema.names)
+    else:
+        lists = numbers.mapInArrow(scan, struct_of(scan.lists))
+        rows = lists.selectExpr(f"explode({LISTS}) AS c0")
+    return may_be_null(rows, reading.schema.names, reading.filled)
 
 
 class IndexLakeScan:
     """Reads portions by number, on an executor."""
 
-    def __init__(self, reading: Reading, cut: list[bytes] | Broadcast[list[bytes]]) -> None:
+    def __init__(self, reading: Reading, cut: list[bytes] | Broadcast[list[bytes]], filler: bytes) -> None:
         self._reading = reading
         self._cut = cut
-        self._in_lists = in_lists(reading.schema)
-        self._filler = bytes(FILLER_BYTES)
+        self._filler = filler
+        self.lists = list_schema(reading.schema, reading.filled) if in_lists(reading.schema) else None
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cut = self._cut if isinstance(self._cut, list) else self._cut.value
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 rows = self._reading.rows(cut[number])
-                yield from map(as_lists, rows) if self._in_lists else rows
+                yield from rows if self.lists is None else (as_lists(batch, self.lists) for batch in rows)
 
     def __repr__(self) -> str:
         return (

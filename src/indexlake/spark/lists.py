@@ -7,6 +7,8 @@ much as it saves.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 LISTS = "rows"
@@ -19,21 +21,19 @@ def in_lists(schema: pa.Schema) -> bool:
     return len(schema) == 1 and _is_number(schema.types[0])
 
 
-def list_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(LISTS, _list_of(schema.types[0]))])
+def list_schema(schema: pa.Schema, filled: Collection[str]) -> pa.Schema:
+    """Return the schema of the lists of a column, which have no nulls if it is in ``filled``."""
+    column = schema.field(0)
+    element = pa.field("element", column.type, column.name not in filled)
+    return pa.schema([pa.field(LISTS, pa.list_(element), nullable=False)])
 
 
-def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+def as_lists(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows of a batch as lists of ``LIST_ROWS`` values; no value is copied."""
     values = batch.column(0)
     starts = pa.array([*range(0, len(values), LIST_ROWS), len(values)], pa.int32())
-    return pa.RecordBatch.from_arrays(
-        [pa.ListArray.from_arrays(starts, values, type=_list_of(values.type))], names=[LISTS]
-    )
-
-
-def _list_of(type: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", type))
+    lists = pa.ListArray.from_arrays(starts, values, type=schema.types[0])
+    return pa.RecordBatch.from_arrays([lists], schema=schema)
 
 
 def _is_number(type: pa.DataType) -> bool:

@@ -37,11 +37,11 @@ def filled_columns(
     return frozenset({name for column, name in found.items() if column not in hot} | {ROW_ID})
 
 
-def declared(schema: StructType, names: Collection[str]) -> StructType:
-    """Return the schema with the named columns declared as not null."""
+def declared(schema: StructType, filled: Collection[str]) -> StructType:
+    """Return the schema with columns named by position, as rows travel, and those in ``filled`` declared not null."""
     from pyspark.sql.types import StructField, StructType
 
-    return StructType([StructField(f.name, f.dataType, f.name not in names) for f in schema])
+    return StructType([StructField(f"c{n}", f.dataType, f.name not in filled) for n, f in enumerate(schema)])
 
 
 def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> None:
@@ -55,8 +55,10 @@ def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> No
             )
 
 
-def may_be_null(frame: DataFrame, names: Collection[str]) -> DataFrame:
-    """Return the rows with the named columns nullable for users; Spark's optimizer sees through it."""
-    places = [f"c{n}" for n in range(len(frame.columns))]  # names may be anything, even SQL
-    shown = [f"if(true, {p}, null) AS {p}" if n in names else p for p, n in zip(places, frame.columns, strict=True)]
-    return frame.toDF(*places).selectExpr(*shown).toDF(*frame.columns)
+def may_be_null(frame: DataFrame, names: Sequence[str], filled: Collection[str]) -> DataFrame:
+    """Return rows as they travel with the names and the nullable columns that users see.
+
+    Spark's optimizer sees through the latter.
+    """
+    places = [(f"c{n}", name in filled) for n, name in enumerate(names)]  # names may be anything, even SQL
+    return frame.selectExpr(*(f"if(true, {c}, null) AS {c}" if known else c for c, known in places)).toDF(*names)

@@ -39,10 +39,15 @@ _Leaf = Callable[[Any, Any, _Mask], Any]
 
 
 def spark_schema(fields: Sequence[pa.Field]) -> StructType:
-    """Return the columns of a DataFrame."""
+    """Return the columns of a DataFrame, all of them nullable."""
+    return struct_of(arrow_schema(fields))
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    """Return Spark's name for a schema in Arrow's types that Spark has."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(arrow_schema(fields), prefer_timestamp_ntz=True)
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(fields: Sequence[pa.Field]) -> pa.Schema:

@@ -163,8 +163,9 @@ class _RowGroups:
     def _open(self, dictionaries: Sequence[str] = ()) -> Any:
         import pyarrow.parquet as pq
 
+        far = self._file.map is None  # worth fetching several columns at once, in another thread
         try:
-            return pq.ParquetFile(self._source(), metadata=self._metadata, read_dictionary=dictionaries)
+            return pq.ParquetFile(self._source(), metadata=self._metadata, read_dictionary=dictionaries, pre_buffer=far)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from None
 

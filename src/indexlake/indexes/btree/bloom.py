@@ -18,7 +18,7 @@ BITS_PER_KEY = 10
 _PROBES = 7
 _WORD = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15
-_SLICE = 1 << 16
+_SLICE = 1 << 14
 _PIECE_BLOCKS = 1 << 13  # 512 kB of the file, 4 MB while being built
 
 
@@ -40,14 +40,16 @@ def pieces(hashes: Callable[[], Iterable[npt.NDArray[np.uint64]]], blocks: int) 
         for several in hashes():
             for start in range(0, len(several), _SLICE):
                 part = several[start : start + _SLICE]
-                numbers = _block_numbers(part, blocks).astype(np.int64) - first
+                numbers = _block_numbers(part, blocks) - np.uint64(first)  # wraps around below the first
                 if count < blocks:
-                    here = (numbers >= 0) & (numbers < count)
+                    here = numbers < count
                     part, numbers = part[here], numbers[here]
                 places = part * np.uint64(_SPREAD)
-                base = numbers << 9
+                base = numbers << np.uint64(9)
                 for probe in range(_PROBES):
-                    bits[base + ((places >> np.uint64(9 * probe)) & np.uint64(511)).astype(np.int64)] = 1
+                    bit = (places >> np.uint64(9 * probe)) & np.uint64(511)
+                    bit |= base
+                    bits[bit.view(np.int64)] = 1
         yield np.packbits(bits, bitorder="little").view("<u8")
 
 

@@ -69,8 +69,9 @@ class _Collector(ABC):
 
         Only blocks that were not set aside are included; a single block never is.
         """
-        self._keys = [KeyColumn.concat(self._keys)]
-        self._slots = [np.concatenate(self._slots)]
+        if len(self._keys) > 1:
+            self._keys = [KeyColumn.concat(self._keys)]
+            self._slots = [np.concatenate(self._slots)]
         return self._keys[0], self._slots[0]
 
     def content(self) -> Content:

@@ -32,8 +32,10 @@ class Entries:
 
 def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool = False) -> Content:
     """Return a segment; without the filter it is built faster.  ``repeated``: a slot may have a key twice."""
-    order = entries.keys.argsort()
-    keys, slots = entries.keys.take(order), entries.slots[order]
+    keys, slots = entries.keys, entries.slots
+    order = keys.order()
+    if order is not None:
+        keys, slots = keys.take(order), slots[order]
     if repeated and len(keys):
         kept = np.flatnonzero(np.append(True, (slots[1:] != slots[:-1]) | ~same_as_next(keys)))
         keys, slots = keys.take(kept), slots[kept]
