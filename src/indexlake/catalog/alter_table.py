@@ -6,13 +6,12 @@ field; new columns are added to the inline table. Dropped columns stay for the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.catalog.definitions import (
     TableRecord,
-    end_table,
     find_table,
     make_namespace,
     namespace_id_of,
@@ -40,8 +39,6 @@ class AlterTable:
     table_id: int
     full_name: str
     alterations: tuple[Alteration, ...]
-    replace: bool = False  # end a table that has the new name
-    replaced: list[int] = field(default_factory=list, compare=False)
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
@@ -61,10 +58,6 @@ class AlterTable:
             _write_checks(tx, table, old, new, snapshot)
             _adapt_indexes(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
-            existing = find_table(tx, new.namespace, new.name) if self.replace else None
-            if existing is not None:
-                end_table(tx, existing.table_id, snapshot)
-                self.replaced[:] = [existing.table_id]
             _write_name(tx, table, new, snapshot)
         tx.execute(
             "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
