@@ -243,5 +243,3 @@ def test_options_reach_the_kind_as_values(orders: il.Lake) -> None:
 def test_definitions_are_no_part_of_the_past(orders: il.Lake, text: str) -> None:
     with pytest.raises(OwnershipError, match="read-only"):
         orders.sql(text, at=orders.snapshot_id)
-    with pytest.raises(ExpressionError, match="leave engine='spark' out"):
-        orders.sql(text, engine="spark")
