@@ -24,8 +24,6 @@ from indexlake.snapshots.seen import Seen
 from indexlake.snapshots.state import TableState, load
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from indexlake.catalog.definitions import DefinitionChange
     from indexlake.catalog.driver import Catalog, Transaction
     from indexlake.commit.write_set import TableWrites
@@ -178,11 +176,6 @@ class Tried(Seen):
             tx.__exit__(type(error), error, error.__traceback__)
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._tx.__exit__(kind, error, trace)
 
     def state(self, table_id: int) -> TableState:
         draft = self._draft
