@@ -247,5 +247,3 @@ def test_definitions_are_no_part_of_a_transaction_or_of_the_past(orders: il.Lake
         tx.sql(text)
     with pytest.raises(OwnershipError, match="read-only"):
         orders.sql(text, at=orders.snapshot_id)
-    with pytest.raises(ExpressionError, match="leave engine='spark' out"):
-        orders.sql(text, engine="spark")
