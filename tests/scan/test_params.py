@@ -32,3 +32,20 @@ def test_no_parameters_are_no_mistake(lake: il.Lake, params: Any) -> None:
     t = lake.create_table("t", {"id": "int64"})
     t.insert({"id": 1})
     assert t.scan(params=params).to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize("dump_format", ["ipc", "vortex", "parquet"])
+def test_columns_may_have_the_names_that_files_use(lake: il.Lake, dump_format: str) -> None:
+    config = il.TableConfig(direct_write_row_count=5, dump_format=dump_format)
+    t = lake.create_table("t", {"a": "int64", "f1": "int64", "f2": "string"}, config=config)
+    t.insert([{"a": n, "f1": n % 5, "f2": f"s{n % 3}"} for n in range(50)])
+    t.rename_column("a", "f3")
+    for where, count in (
+        ("f1 = 3", 10), ("f2 = 's1'", 17), ("f3 = 7", 1), ("f1 = 3 and f2 = 's1'", 3), ("f1 < 2 or f3 > 40", 26),
+        ("f3 between 3 and 9 and f1 <> 4", 5),
+    ):  # fmt: skip
+        assert t.count(where) == count, where
+        assert t.scan(where).to_arrow().num_rows == count, where
+    t.create_index("by_f1", "f1", include=["f3"])
+    t.create_index("by_f2", "f2")
+    assert t.scan("f1 = 3 and f2 = 's1'", columns=["f3"]).to_pylist() == [{"f3": 13}, {"f3": 28}, {"f3": 43}]

@@ -328,10 +328,8 @@ def _renamed(template: Template, names: Mapping[str, str]) -> Template:
     key = tuple(sorted((name, names[name]) for name in template.columns if name in names))
     found = template.renamed.get(key)
     if found is None:
-        schema = pa.schema(
-            [field.with_name(names.get(field.name, field.name)) for field in template.schema],
-            template.schema.metadata,
-        )
+        used = [field for field in template.schema if field.name in template.columns]  # others may have the new names
+        schema = pa.schema([f.with_name(names.get(f.name, f.name)) for f in used], template.schema.metadata)
         root = tree.renamed(template.root, dict(names))
         found = Template(template.parsed, schema, root, template.slots, template.literals)
         first, before = template.origin
