@@ -13,7 +13,7 @@ from indexlake.arrow import kernels as pc
 from indexlake.arrow.batch_size import batch_bytes, cut
 from indexlake.errors import ConstraintError, SchemaError, StorageError
 from indexlake.types.convert import convert
-from indexlake.types.selection import others, remove
+from indexlake.types.selection import others
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -79,13 +79,9 @@ def truth(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> Any:
     return masks[0] if len(masks) == 1 else pa.concat_arrays(masks)
 
 
-def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema, gone: Any = None) -> pa.RecordBatch:
-    """Return the rows of a batch of stored types for which the predicate is true, except those at some places."""
-    if gone is not None and predicate.fallible:  # it must not fail because of a deleted row
-        batch, gone = remove(batch, gone), None
+def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of a batch of stored types for which the predicate is true."""
     mask = truth(batch, predicate, schema)
-    if gone is not None:
-        mask = pc.and_(mask, others(batch.num_rows, gone))
     return batch if mask.true_count == len(mask) else batch.filter(mask)
 
 
