@@ -13,7 +13,7 @@ from indexlake.arrow import kernels as pc
 from indexlake.arrow.batch_size import batch_bytes, cut
 from indexlake.errors import ConstraintError, SchemaError, StorageError
 from indexlake.types.convert import convert
-from indexlake.types.selection import others, remove
+from indexlake.types.selection import others
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -79,14 +79,39 @@ def truth(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> Any:
     return masks[0] if len(masks) == 1 else pa.concat_arrays(masks)
 
 
-def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema, gone: Any = None) -> pa.RecordBatch:
-    """Return the rows of a batch of stored types for which the predicate is true, except those at some places."""
-    if gone is not None and predicate.fallible:  # it must not fail because of a deleted row
-        batch, gone = remove(batch, gone), None
+def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of a batch of stored types for which the predicate is true."""
     mask = truth(batch, predicate, schema)
-    if gone is not None:
-        mask = pc.and_(mask, others(batch.num_rows, gone))
     return batch if mask.true_count == len(mask) else batch.filter(mask)
+
+
+def selected_rows(rows: pa.Table, predicate: Bound | None, schema: pa.Schema, gone: Any = None) -> pa.RecordBatch:
+    """Return, in one batch, the rows of stored types for which the predicate is true, except those at some places.
+
+    Each column is joined and filtered before the next: what was joined is still in the processor's cache.
+    """
+    if gone is not None and predicate is not None and predicate.fallible:  # it must not fail because of a deleted row
+        rows, gone = pa.Table.from_batches([selected_rows(rows, None, schema, gone)]), None
+    columns: dict[str, Any] = {}
+    mask = None if gone is None else others(rows.num_rows, gone)
+    if predicate is not None:
+        for name in [name for name in rows.schema.names if name in predicate.columns] or rows.schema.names[:1]:
+            columns[name] = _joined_chunks(rows.column(name))
+        found = truth(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)), predicate, schema)
+        mask = found if mask is None else pc.and_(mask, found)
+        if not mask.true_count:
+            return pa.RecordBatch.from_pylist([], rows.schema)
+        mask = None if mask.true_count == len(mask) else mask
+    if mask is None:
+        return rows.combine_chunks().to_batches()[0]
+    for name, chunks in zip(rows.schema.names, rows.columns, strict=True):
+        column = columns[name] if name in columns else _joined_chunks(chunks)
+        columns[name] = column.filter(mask)
+    return pa.RecordBatch.from_arrays([columns[name] for name in rows.schema.names], schema=rows.schema)
+
+
+def _joined_chunks(column: Any) -> Any:
+    return pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.chunk(0)
 
 
 def with_columns_of(columns: Sequence[str], predicate: Bound | None, schema: pa.Schema) -> list[str]:

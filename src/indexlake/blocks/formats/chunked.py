@@ -19,8 +19,8 @@ from indexlake.blocks.formats.batches import (
     decoded,
     decoded_batches,
     distinct,
-    matching,
     record_batch,
+    selected_rows,
     truth,
     with_columns_of,
 )
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
     from indexlake.expr import Bound
 
-Selected = tuple[int, Any, Any]
-"""A chunk, the places of wanted rows in it (None: all), and the places of rows to leave out (None: none)."""
+Selected = tuple[int, int, Any, Any]
+"""The first of some consecutive chunks and their number, the places of wanted rows in them (None: all), and the places
+of rows to leave out (None: none)."""
 
 _PLANS = 64
 _CLOSE = 16
@@ -58,6 +59,12 @@ class Chunks(Protocol):
 
     def load(self, index: int, columns: list[str], *, referring: bool = False) -> pa.RecordBatch:
         """Return a chunk's columns in stored types, in the given order; ``referring``: text may be dictionaries."""
+
+    def run_length(self, chunks: Sequence[int]) -> int:
+        """Return how many of these chunks, from the first one on, are best loaded together: 1 if not mapped."""
+
+    def load_run(self, first: int, count: int, columns: list[str]) -> pa.Table:
+        """Return consecutive chunks, in stored types."""
 
     def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
         """Return Arrow's Python values for a row of a chunk, as it is stored."""
@@ -105,7 +112,7 @@ class ChunkedReader:
         fetched = with_columns_of(columns, predicate, self.schema)
         few = self._chunks.mapped and positions is not None and self._are_close(positions)
         survivors = self._chunks.surviving(predicate) if predicate is not None and not few else None
-        selected = self._selected(positions, survivors, rows, without)
+        selected = self._selected(positions, survivors, rows, without, batch_rows)
         for batch, is_own in self._joined(fetched, selected, batch_rows, predicate):
             whole = batch if is_own else copied(batch)
             for start in range(0, whole.num_rows, batch_rows):
@@ -157,20 +164,13 @@ class ChunkedReader:
         self, columns: list[str], selected: Iterable[Selected], batch_rows: int, predicate: Bound | None
     ) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Yield the selected rows that match the predicate, joining short chunks, and whether they own their memory."""
-        parts: list[tuple[pa.RecordBatch, bool]] = []
+        parts: list[tuple[Any, bool]] = []
         lost: list[Any] = []
         rows = size = 0
-        for index, inside, gone in selected:
-            if predicate is not None and not self._chunks.mapped:
-                part, is_own, gone = self._matching(index, columns, inside, gone, predicate), True, None
-            elif gone is not None and columns and not self._chunks.mapped:
-                chunk = self._chunks.load(index, columns, referring=True)
-                part, is_own, gone = looked_up(remove(chunk, gone)), True, None
-            else:
-                part, is_own = self._rows_of(index, columns, inside)
+        for part, is_own, gone in self._parts(columns, selected, predicate):
             if not part.num_rows:
                 continue
-            more = part.get_total_buffer_size() if inside is None else part.nbytes
+            more = part.nbytes if is_own else part.get_total_buffer_size()
             if parts and (rows + part.num_rows > batch_rows or size + more > BATCH_BYTES):
                 yield self._selected_rows(parts, lost, predicate)
                 parts, lost, rows, size = [], [], 0, 0
@@ -182,22 +182,46 @@ class ChunkedReader:
         if parts:
             yield self._selected_rows(parts, lost, predicate)
 
+    def _parts(
+        self, columns: list[str], selected: Iterable[Selected], predicate: Bound | None
+    ) -> Iterator[tuple[Any, bool, Any]]:
+        """Yield selected rows in batches or tables, whether they own their memory, and the places of rows to leave out.
+
+        Only parts of a memory map have rows left to leave out or to compare with the predicate.
+        """
+        for index, count, inside, gone in selected:
+            if count > 1 and columns:
+                yield self._chunks.load_run(index, count, columns), False, gone
+            elif predicate is not None and not self._chunks.mapped:
+                yield self._matching(index, columns, inside, gone, predicate), True, None
+            elif gone is not None and columns and not self._chunks.mapped:
+                chunk = self._chunks.load(index, columns, referring=True)
+                yield looked_up(remove(chunk, gone)), True, None
+            else:
+                yield *self._rows_of(index, count, columns, inside), gone
+
     def _selected_rows(
-        self, parts: list[tuple[pa.RecordBatch, bool]], lost: list[Any], predicate: Bound | None
+        self, parts: list[tuple[Any, bool]], lost: list[Any], predicate: Bound | None
     ) -> tuple[pa.RecordBatch, bool]:
         """Return several parts as one, without lost rows and, if the parts are mapped, those that do not match."""
-        batch, is_own = _concatenated(parts)
         gone = np.concatenate(lost) if lost else None
-        if predicate is not None and self._chunks.mapped:
-            found = matching(batch, predicate, self.schema, gone)
-        else:
-            found = batch if gone is None else remove(batch, gone)
-        return found, is_own or found is not batch
+        compared = predicate if self._chunks.mapped else None
+        first, is_own = parts[0]
+        if len(parts) == 1 and isinstance(first, pa.RecordBatch) and compared is None and gone is None:
+            return first, is_own
+        if not first.num_columns:
+            count = sum(part.num_rows for part, _ in parts) - (0 if gone is None else len(gone))
+            return record_batch([], first.schema, count), True
+        tables = [part if isinstance(part, pa.Table) else pa.Table.from_batches([part]) for part, _ in parts]
+        rows = pa.concat_tables(tables)
+        found = selected_rows(rows, compared, self.schema, gone)
+        return found, is_own or rows.column(0).num_chunks > 1 or found.num_rows < rows.num_rows
 
-    def _rows_of(self, index: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
+    def _rows_of(self, index: int, count: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
         """Return rows of a chunk at these places (None: all of them), and whether they own their memory."""
         if not columns:
-            return record_batch([], pa.schema([]), self._count(index) if inside is None else len(inside)), True
+            rows = self._firsts[index + count] - self._firsts[index] if inside is None else len(inside)
+            return record_batch([], pa.schema([]), rows), True
         chunk, is_own = self._chunks.load(index, columns), not self._chunks.mapped
         if inside is None:
             return chunk, is_own
@@ -238,9 +262,6 @@ class ChunkedReader:
             references = np.where(nulls, len(values) - 1, references)
         return as_mask(truths(known)[references])
 
-    def _count(self, index: int) -> int:
-        return self._firsts[index + 1] - self._firsts[index]
-
     def _are_close(self, positions: Any) -> bool:
         """Return whether the positions span so few chunks that reading them is faster than pruning them."""
         return len(positions) == 0 or self._chunk_of(int(positions[-1])) - self._chunk_of(int(positions[0])) < _CLOSE
@@ -249,21 +270,29 @@ class ChunkedReader:
         return bisect_right(self._firsts, position) - 1
 
     def _selected(
-        self, positions: Any, survivors: Any = None, rows: tuple[int, int] | None = None, without: Any = None
+        self,
+        positions: Any,
+        survivors: Any = None,
+        rows: tuple[int, int] | None = None,
+        without: Any = None,
+        batch_rows: int = BATCH_ROWS,
     ) -> Iterator[Selected]:
-        """Yield each chunk that survives and holds wanted rows."""
+        """Yield the chunks that survive and hold wanted rows, together as far as that makes a batch."""
         if positions is None:
             first, end = (0, self.row_count) if rows is None else rows
             first, end = (bisect_left(self._firsts, row, hi=len(self._firsts) - 1) for row in (first, end))
-            chunks = range(first, end) if survivors is None else (np.flatnonzero(survivors[first:end]) + first).tolist()
-            if without is None:
-                yield from ((index, None, None) for index in chunks)
-                return
-            self._check(without)
-            bounds = np.searchsorted(without, self._starts).tolist()
-            for index in chunks:
-                low, high = bounds[index], bounds[index + 1]
-                yield index, None, without[low:high] - self._starts[index] if low < high else None
+            chunks = np.arange(first, end) if survivors is None else np.flatnonzero(survivors[first:end]) + first
+            bounds = None
+            if without is not None:
+                self._check(without)
+                bounds = np.searchsorted(without, self._starts).tolist()
+            wanted, at = chunks.tolist(), 0
+            while at < len(wanted):
+                most = max(1, batch_rows // max(1, self._firsts[1]))
+                index, count = wanted[at], self._chunks.run_length(wanted[at : at + most])
+                at += count
+                low, high = (0, 0) if bounds is None else (bounds[index], bounds[index + count])
+                yield index, count, None, without[low:high] - self._starts[index] if low < high else None
             return
         if len(positions) == 0:
             return
@@ -273,7 +302,7 @@ class ChunkedReader:
         for index in np.flatnonzero(held if survivors is None else held & survivors).tolist():
             inside = positions[bounds[index] : bounds[index + 1]] - self._starts[index]
             whole = len(inside) == self._starts[index + 1] - self._starts[index]
-            yield index, None if whole else inside, None
+            yield index, 1, None if whole else inside, None
 
     def _check(self, positions: Any) -> None:
         if len(positions) and int(positions[-1]) >= self.row_count:
@@ -290,15 +319,6 @@ def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     fields = [field.with_type(c.type) for field, c in zip(batch.schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _concatenated(parts: list[tuple[pa.RecordBatch, bool]]) -> tuple[pa.RecordBatch, bool]:
-    if len(parts) == 1:
-        return parts[0]
-    batches = [batch for batch, _ in parts]
-    if not batches[0].num_columns:
-        return record_batch([], batches[0].schema, sum(batch.num_rows for batch in batches)), True
-    return pa.concat_batches(batches), True
 
 
 def _is_plain(type: Any, stored: Any) -> bool:

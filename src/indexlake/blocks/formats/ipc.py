@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,8 @@ _ALL_STATISTICS = b"indexlake.batch_statistics"
 _COLUMN_SETS = 16
 _HELD = 1_024
 """For how many batches of a mapped file the places of their values are remembered."""
+
+_SCHEMA = 8  # where the schema is in a file
 
 _UNREADABLE = (pa.ArrowException, OSError)
 _LENGTH = struct.Struct("<I")
@@ -156,6 +158,27 @@ class _Batches:
         batch = self._in_map(index)
         return batch if columns == self._names else batch.select(columns)
 
+    def run_length(self, chunks: Sequence[int]) -> int:
+        count = 1
+        if self.mapped:
+            most = self._messages[chunks[0]][0] + BATCH_BYTES
+            while count < len(chunks) and chunks[count] == chunks[0] + count and self._end(chunks[count]) <= most:
+                count += 1
+        return count
+
+    def load_run(self, first: int, count: int, columns: list[str]) -> pa.Table:
+        """Do so in a single call of Arrow, which reads the part of the file as a stream."""
+        begin, end = self._messages[first][0], self._end(first + count - 1)
+        some = pa.ipc.IpcReadOptions(included_fields=sorted(map(self._names.index, columns)), use_threads=False)
+        with self._guarded():
+            for start, stop in ((_SCHEMA, self._messages[0][0]), (begin, end)):
+                self._file.read_at(start, stop - start)  # verifies it
+            source = pa.BufferReader(pa.py_buffer(self._file.map)[:end])
+            source.seek(_SCHEMA)
+            stream = pa.ipc.open_stream(source, options=some)
+            source.seek(begin)
+            return stream.read_all().replace_schema_metadata().select(columns)
+
     def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
         whole = self._file.map
         if whole is None or not self.mapped:
@@ -174,6 +197,9 @@ class _Batches:
             read(whole, layout, place) if read is not None else self._array(index, name)[place].as_py()
             for name, read in zip(columns, reads, strict=True)
         ]
+
+    def _end(self, index: int) -> int:
+        return sum(self._messages[index])
 
     def _array(self, index: int, column: str) -> pa.Array:
         found = self._arrays.get((index, column))

@@ -124,6 +124,12 @@ class _RowGroups:
             raise self._unreadable(ValueError(f"row group {index} is {len(batches)} batches of rows"))
         return batches[0] if referring else looked_up(batches[0])
 
+    def run_length(self, chunks: Sequence[int]) -> int:
+        return 1
+
+    def load_run(self, first: int, count: int, columns: list[str]) -> pa.Table:
+        return pa.Table.from_batches([self.load(index, columns) for index in range(first, first + count)])
+
     def _references(self, index: int, columns: list[str]) -> list[str]:
         """Return those text columns of which a row group holds few values, and references to them.
 

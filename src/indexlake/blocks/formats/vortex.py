@@ -145,19 +145,21 @@ class VortexReader:
             fetched = [self.schema.names[0]]
         if positions is not None and len(positions) == 0:
             return
-        if without is not None and expression is not None and ROW_ID not in fetched:
-            fetched.append(ROW_ID)
-        batches = self._batches(fetched, positions, expression, batch_rows, dictionaries)
+        by_id = without is not None and expression is not None
+        with_ids = [*fetched, ROW_ID] if by_id and ROW_ID not in fetched else fetched
+        batches = self._batches(with_ids, positions, expression, batch_rows, dictionaries)
         if without is not None:
-            batches = self._left(batches, without, by_id=expression is not None)
+            batches = self._left(batches, without, fetched, by_id=by_id)
         for batch in batches:
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
                 yield from decoded_batches(batch, _with_dictionaries(logical, batch, dictionaries))
 
-    def _left(self, batches: Iterator[pa.RecordBatch], without: Positions, *, by_id: bool) -> Iterator[pa.RecordBatch]:
-        """Yield batches without the rows at some positions; ``by_id``: the batches hold only some rows, with ids."""
+    def _left(
+        self, batches: Iterator[pa.RecordBatch], without: Positions, columns: list[str], *, by_id: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns without the rows at some positions; ``by_id``: batches hold only some rows, and their ids."""
         start = 0
         ids = self._ids_at(without) if by_id else None
         for batch in batches:
@@ -165,6 +167,7 @@ class VortexReader:
             if ids is not None:
                 found = fixed_values(batch.column(ROW_ID), np.int64)
                 gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
+                batch = batch.select(columns)
             else:
                 first, end = np.searchsorted(without, [start, start + batch.num_rows])
                 gone = without[first:end] - np.uint64(start)
