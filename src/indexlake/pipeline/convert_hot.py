@@ -68,7 +68,8 @@ def _to_inline(lake: Lake) -> None:
             tx = section.tx
             assert section.sequencer.next
             for table in [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]:
-                write_inline(tx, store, table)
+                if table.table_id not in store.left:
+                    write_inline(tx, store, table)
             epoch = log_records.convert(tx, log_records.EVERYTHING)
             _record(section, registry.INLINE)
             section.commit()

@@ -53,6 +53,30 @@ def test_a_few_large_values_do_not_pass_the_limit_unnoticed(tmp_path: Path) -> N
         assert len(t) == 12
 
 
+def test_dropped_tables_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Their rows can be read at past snapshots until they expire, but not from memory."""
+    seen = []
+    with _open(tmp_path / "lake", retry_timeout=10) as lake:
+        for k in range(8):
+            t = lake.create_table(f"t{k}", {"id": "int64", "v": "string"}, primary_key="id")
+            t.insert(_rows(0, 2_500))
+            t.delete("id = 7")
+            seen.append(lake.snapshot_id)
+            lake.drop_table(t.name)
+        assert _size(lake) < LIMIT
+        assert [len(lake.at(n).table(f"t{k}")) for k, n in enumerate(seen)] == [2_499] * 8
+        assert lake.at(seen[0]).table("t0").get(7) is None
+        assert lake.at(seen[0]).table("t0").get(8) is not None
+    with _open(tmp_path / "lake") as lake:
+        lake.pipeline(runner="threads").dump()
+        assert [len(lake.at(n).table(f"t{k}")) for k, n in enumerate(seen)] == [2_499] * 8
+        lake.create_table("another", {"id": "int64"}).insert({"id": 1})
+        lake.pipeline(runner="threads").dump("another")
+        assert _size(lake) == 0
+        lake.convert(hot="inline")
+        assert [len(lake.at(n).table(f"t{k}")) for k, n in enumerate(seen)] == [2_499] * 8
+
+
 def test_writers_that_outpace_the_limit_never_pass_it_by_much(tmp_path: Path) -> None:
     with _open(tmp_path / "lake") as lake:
         t = _table(lake)

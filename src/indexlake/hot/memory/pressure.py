@@ -51,7 +51,8 @@ class Pressure:
         self._timeout = timeout
         self._ask = ask
         self._passed = 0
-        self._look_at = 0  # the size of the log at which memory is checked next
+        self._written = 0  # the size of the log's open file when memory was last checked
+        self._much = int(limit * MUCH)
         self._marks: deque[tuple[float, int]] = deque()  # (time, newest commit at that time)
         self.since: float | None = None  # wall-clock time since which writers have been waiting
         self.failure: str | None = None  # the error of the last checkpoint
@@ -60,9 +61,9 @@ class Pressure:
         """Delay or refuse a commit that is about to add rows, as memory requires."""
         self._passed += 1
         written = 0 if (redo := self._store.log) is None else redo.size
-        if self.since is None and self._passed % LOOK_EVERY and written <= self._look_at:
+        if self.since is None and self._passed % LOOK_EVERY and abs(written - self._written) <= self._much:
             return
-        self._look_at = written + int(self.limit * MUCH)
+        self._written = written
         used = self._store.size / self.limit
         if used >= CHECKPOINT_AT:
             coming = self._ask()

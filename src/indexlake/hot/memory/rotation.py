@@ -101,7 +101,7 @@ def trim(store: MemoryStore) -> None:
     if log is None or log.poisoned is not None or store.lost is not None:
         return
     with store.turn:
-        _keep_dropped(store)
+        _leave_dropped(store)
         bound = store.bound(store.visible)
         with store.catalog.read() as r:
             owner = log_records.read_owner(r)
@@ -115,18 +115,20 @@ def trim(store: MemoryStore) -> None:
     sweep(store.catalog, log.folder, (log.epoch, log.number))
 
 
-def _keep_dropped(store: MemoryStore) -> None:
-    """Write the rows of dropped tables to the catalog, so that the log need not keep them: no dump will."""
+def _leave_dropped(store: MemoryStore) -> None:
+    """Leave the rows of dropped tables to the catalog, so that neither the log nor memory keeps them: no dump will."""
     with store.catalog.read() as r:
-        dropped = [t for t in definitions.list_dropped_tables(r) if store.has_alone(t.table_id)]
-    if dropped:
+        dropped = [t for t in definitions.list_dropped_tables(r) if t.table_id in store.tables]
+    if alone := [t for t in dropped if store.has_alone(t.table_id)]:
         with OwnedCatalog(store.catalog, store).transaction() as tx:
-            for table in dropped:
+            for table in alone:
                 write_inline(tx, store, table)
                 log_records.move_idle_bound(tx, table.table_id, store.visible)
             tx.commit()
-        for table in dropped:
-            store.is_in_catalog(table.table_id, store.visible)
+    oldest = min([reader.at for reader in list(store.readers)], default=store.visible)
+    for table in dropped:
+        if table.end_snapshot is not None and table.end_snapshot <= oldest:
+            store.leave(table.table_id)
 
 
 def sweep(catalog: Catalog, folder: str, open_file: tuple[int, int]) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from indexlake.catalog.definitions import TableRecord
     from indexlake.catalog.driver import Catalog, Query, ReadTransaction, Transaction
-    from indexlake.hot.store import Chunk
+    from indexlake.hot.store import Chunk, HotTable
     from indexlake.indexes.keys import KeyColumn
     from indexlake.schema import Field, TableSchema
     from indexlake.storage.spill import Spill
@@ -72,6 +72,7 @@ class MemoryStore:
         self.marked: dict[int, int] = {}  # per table, the newest commit that deleted rows of its blocks
         self.untold: list[Commit] = []
         self.readers: set[Reader] = set()
+        self.left: set[int] = set()  # dropped tables whose rows only the catalog holds
         self._bounds: dict[int, int] = {}
         self._horizons: dict[int, int] = {}
         self._in_catalog: set[int] = set()  # tables with versions that the catalog also holds as inline rows
@@ -89,8 +90,12 @@ class MemoryStore:
 
     def table(
         self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, at: int, newest: bool
-    ) -> MemoryTable:
-        of = self.tables.get(table_id) or self.versions(table_id)
+    ) -> HotTable:
+        of = self.tables.get(table_id)
+        if of is None:
+            if table_id in self.left:
+                return self.inline.table(r, table_id, moved, schema, snapshot, at=at, newest=False)
+            of = self.versions(table_id)
         return MemoryTable(self, r, table_id, of, schema, snapshot, at)
 
     def versions(self, table_id: int) -> Versions:
@@ -140,7 +145,7 @@ class MemoryStore:
         return (min(values), max(values)) if values else None
 
     def oldest(self, tx: Transaction, table_id: int) -> int | None:
-        return self.versions(table_id).oldest()
+        return self.inline.oldest(tx, table_id) if table_id in self.left else self.versions(table_id).oldest()
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
         of, before = self.versions(table_id), self._bounds.get(table_id, 0)
@@ -169,7 +174,8 @@ class MemoryStore:
 
     def has_alone(self, table_id: int) -> bool:
         """Return whether the catalog lacks versions of the table, or their ends."""
-        return self.versions(table_id).first_after(self._bounds.get(table_id, 0)) is not None
+        of = self.tables.get(table_id)
+        return of is not None and of.first_after(self._bounds.get(table_id, 0)) is not None
 
     def move_bound(self, tx: Transaction, newest: int) -> None:
         """Move the lake's bound to a commit of the catalog if no versions are only in memory."""
@@ -179,7 +185,8 @@ class MemoryStore:
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
         before = min([reader.at for reader in list(self.readers)], default=self.visible)
-        return self.versions(table.table_id).release(before, table.horizon)
+        of = self.tables.get(table.table_id)
+        return 0 if of is None else of.release(before, table.horizon)
 
     def settle(self) -> None:
         from indexlake.hot.memory.rotation import trim
@@ -187,6 +194,8 @@ class MemoryStore:
         trim(self)
 
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
+        if table_id in self.left:
+            return self.inline.locations(table_id, row_ids)
         newest = self.versions(table_id).newest
         versions = [newest.get(row_id, -1) for row_id in row_ids]
         return [f"memory:{v >> BITS}:{v & SLOT}" for v in versions]
@@ -253,10 +262,10 @@ class MemoryStore:
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
         return self.versions(table_id)
 
-    def is_in_catalog(self, table_id: int, bound: int) -> None:
-        """Note that the catalog holds all of the table up to ``bound``, some of it as inline rows."""
-        self._bounds[table_id] = bound
-        self._in_catalog.add(table_id)
+    def leave(self, table_id: int) -> None:
+        """Let go of the versions of a dropped table, all of which the catalog holds."""
+        self.left.add(table_id)
+        self.tables.pop(table_id, None)
 
     def holds_inline(self, table_id: int) -> None:
         """Note that the catalog holds versions of the table as inline rows."""
