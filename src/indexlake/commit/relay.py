@@ -1,5 +1,7 @@
-"""A relay of threads: whoever finds nobody at work does the work; those who arrive meanwhile wait, and then the first
-of them does the work of all.
+"""A relay of threads: one does the work of all who have come, and one system call wakes up the others when it is done.
+
+Threads that were served together mostly come again at once. So a group is complete when as many have come as were there
+before, and the last of them does the work. If they stay away, the thread that has waited longest soon goes ahead.
 
 A thread returns when its ticket is done. If it is interrupted while it waits, it takes its ticket back if nobody has
 begun with it, and otherwise lets the work end first.
@@ -7,114 +9,178 @@ begun with it, and otherwise lets the work end first.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
-from time import perf_counter, sleep
+from itertools import count
+from time import sleep
 from typing import Any, Generic, TypeVar
 
-GATHER_SECONDS = 0.0002
-"""How long at most to wait for threads that were served together last, and may come again at once."""
+from indexlake.errors import StorageError
+
+GATHER_SECONDS = 0.000025
+"""How long a group waits to be complete, for each thread that is expected."""
 
 
 class Ticket:
     """What one thread wants done."""
 
-    ready: Any = None  # a lock that is released to wake up the thread; None if it never had to wait
-    queued = False
-    leads = False  # woken up to do the work of all who wait
-    led = False  # has passed the lead on
-    done = False  # the work has ended, successfully or not
+    group: Any = None  # the group it belongs to
 
 
 T = TypeVar("T", bound=Ticket)
+
+
+class _Group(list[T]):
+    """Tickets that are done together, successfully or not."""
+
+    leader: T | None = None  # whose thread does the work
+    done = False
+    gate: _Gate | None = None  # where the other threads wait
+    clock: threading.Lock  # held until the work has ended
+    left: count[int]  # how many threads have passed the gate
+
+    def close(self) -> None:
+        """Let threads wait from now on."""
+        self.gate = _gates.pop() if _gates else _Gate()
+        self.clock, self.left = threading.Lock(), count(1)
+        self.clock.acquire()
+
+    def end(self) -> None:
+        self.done = True
+        if self.gate is not None and len(self) > 1:
+            if self.clock.locked():
+                self.clock.release()
+            self.gate.open(len(self) - 1)
+
+
+class _Gate:
+    """Lets a number of waiting threads pass at once.
+
+    A thread that passes looks for itself whether its work has ended, so a gate may be opened once too often.
+    """
+
+    _file = -1
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
+        except OSError as error:
+            raise StorageError(
+                f"A thread could not wait for others that were writing: {error.strerror}. Nothing was written."
+            ) from None
+
+    def wait(self) -> None:
+        os.read(self._file, 8)
+
+    def open(self, threads: int) -> None:
+        os.eventfd_write(self._file, threads)
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+
+
+_gates: list[_Gate] = []  # nobody waits there
+os.register_at_fork(after_in_child=_gates.clear)
 
 
 class Relay(Generic[T]):
     """Passes the work from thread to thread.
 
     ``work(group, mine)`` does the work of some tickets in the thread of one of them and leaves the outcome in the
-    tickets; ``together`` returns how many of those that wait, at least one, can be done at once.
+    tickets; ``fits(group, ticket)`` returns whether a ticket can be done together with those of a group.
     """
 
-    def __init__(self, work: Callable[[list[T], T], None], together: Callable[[Sequence[T]], int]) -> None:
+    def __init__(self, work: Callable[[list[T], T], None], fits: Callable[[Sequence[T], T], bool]) -> None:
         self._work = work
-        self._together = together
+        self._fits = fits
         self._mutex = threading.Lock()
-        self._waiting: list[T] = []
-        self._busy = False
-        self._last = 1  # how many tickets the last one did
+        self._waiting: list[_Group[T]] = []
+        self._working: _Group[T] | None = None
+        self._expected = 1  # how many threads are likely to come
 
     def submit(self, ticket: T) -> None:
         """Return when the ticket's work has ended."""
-        begins = False
         try:
             with self._mutex:
-                if self._busy:
-                    ticket.ready = threading.Lock()
-                    ticket.ready.acquire()
-                else:
-                    begins = self._busy = True
-                self._waiting.append(ticket)
-                ticket.queued = True
-            if not begins:
-                ticket.ready.acquire()
-            if begins or ticket.leads:
-                self._lead(ticket)
+                group = self._join(ticket)
+                is_idle = self._working is None
+                leads = is_idle and (len(group) >= self._expected or len(self._waiting) > 1)
+                if leads:
+                    self._begin(group, ticket)
+                elif group.gate is None:
+                    group.close()
+            if leads or self._wait(group, ticket, is_idle and len(group) == 1):
+                self._work(group, ticket)
+                self._end(group)
         except BaseException:
-            if begins:
-                if not ticket.led:  # interrupted before it could begin
-                    self._pass_on(ticket, 1)
-            elif not ticket.led:
-                self._withdraw(ticket)
+            self._leave(ticket)
             raise
 
-    def _withdraw(self, ticket: T) -> None:
+    def _join(self, ticket: T) -> _Group[T]:
+        waiting = self._waiting
+        if waiting and self._fits(waiting[-1], ticket):
+            group = ticket.group = waiting[-1]
+            group.append(ticket)
+        else:
+            group = ticket.group = _Group([ticket])
+            waiting.append(group)
+        return group
+
+    def _begin(self, group: _Group[T], ticket: T) -> None:
+        group.leader = ticket
+        self._waiting.remove(group)
+        self._working = group
+
+    def _wait(self, group: _Group[T], ticket: T, watches: bool) -> bool:
+        """Wait until the group's work is done (False), or should be done by this thread (True).
+
+        ``watches``: this thread watches the time.
+        """
+        gate: Any = group.gate
+        while True:
+            if watches and not group.clock.acquire(timeout=GATHER_SECONDS * self._expected):
+                with self._mutex:
+                    if self._working is None and group.leader is None:
+                        self._begin(group, ticket)
+                        return True
+            gate.wait()
+            if group.done:
+                if next(group.left) == len(group) - 1:
+                    _gates.append(gate)
+                return False
+            watches = True
+
+    def _end(self, group: _Group[T]) -> None:
+        """Wake up the threads of a group; repeated if it was interrupted."""
+        with self._mutex:
+            if self._working is group:
+                self._working = None
+                self._expected = len(group) + sum(map(len, self._waiting))
+        self._look()
+        group.end()
+
+    def _look(self) -> None:
+        """See to it that somebody watches the time if threads wait and nobody works."""
+        with self._mutex:
+            if self._working is None and self._waiting and (gate := self._waiting[0].gate) is not None:
+                gate.open(1)
+
+    def _leave(self, ticket: T) -> None:
         """Take the ticket of an interrupted thread back, or let the work on it end."""
+        group: _Group[T] | None = ticket.group
+        if group is None:
+            return
         with self._mutex:
-            withdrawn = ticket in self._waiting
-            if withdrawn:
-                self._waiting.remove(ticket)
-        if ticket.leads:  # the others wait for this thread
-            self._lead(ticket)
-        elif ticket.queued and not withdrawn and not ticket.done:
-            ticket.ready.acquire()
-
-    def _lead(self, mine: T) -> None:
-        """Do the work of those that wait, together with those that are about to."""
-        group: list[T] = []
-        try:
-            if self._last > 1:
-                self._gather()
-            with self._mutex:
-                waiting = self._waiting
-                group = waiting[: self._together(waiting) if len(waiting) > 1 else 1]
-                del waiting[: len(group)]
-            self._last = len(group)
-            if group:
-                self._work(group, mine)
-        finally:
-            mine.led = True
-            self._pass_on(mine, len(group))
-            for ticket in group:
-                ticket.done = True
-                if ticket is not mine:
-                    ticket.ready.release()
-
-    def _gather(self) -> None:
-        """Let threads come that were done together last: most of them have something new to do at once."""
-        until = perf_counter() + GATHER_SECONDS
-        while len(self._waiting) < self._last and perf_counter() < until:
-            sleep(0)  # another thread runs
-
-    def _pass_on(self, mine: T, done: int) -> None:
-        """Hand the lead to the next waiting ticket, if there is one."""
-        with self._mutex:
-            if self._waiting and self._waiting[0] is mine:  # interrupted before it had taken its tickets out
-                del self._waiting[: max(1, done)]
-            successor = self._waiting[0] if self._waiting else None
-            if successor is None:
-                self._busy = False
-            else:
-                successor.leads = True
-        if successor is not None:
-            successor.ready.release()
+            waits = group in self._waiting
+            if waits and group.leader is not ticket and ticket in group:
+                group.remove(ticket)
+            if waits and (not group or group.leader is ticket):
+                self._waiting.remove(group)
+        if group.leader is ticket:
+            self._end(group)
+            return
+        self._look()  # it may have been the one that watches the time
+        while not waits and group.leader is not None and not group.done:
+            sleep(0.001)

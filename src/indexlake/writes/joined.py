@@ -39,7 +39,7 @@ class JoinedInserts:
     def __init__(self, lake: Lake, table_id: int) -> None:
         self._lake = lake
         self._table_id = table_id
-        self._relay: Relay[_Row] = Relay(self._work, self._together)
+        self._relay: Relay[_Row] = Relay(self._work, self._fits)
         self._working: int | None = None  # the thread that inserts for all
 
     def insert(self, row: dict[str, Any]) -> WriteResult:
@@ -54,10 +54,10 @@ class JoinedInserts:
     def _insert(self, row: dict[str, Any]) -> WriteResult:
         return self._lake._autocommit("insert", Insert(self._table_id, row, None), None)
 
-    def _together(self, waiting: Sequence[_Row]) -> int:
+    def _fits(self, group: Sequence[_Row], _: _Row) -> bool:
         """Take no more rows than one write may leave in the hot store."""
         state = self._lake._readings.states.get(self._table_id)
-        return 1 if state is None else max(1, min(MOST_TOGETHER, state.table.config.direct_write_row_count - 1))
+        return state is not None and len(group) < min(MOST_TOGETHER, state.table.config.direct_write_row_count - 1)
 
     def _work(self, group: list[_Row], mine: _Row) -> None:
         self._working = get_ident()
