@@ -158,14 +158,14 @@ class Relay(Generic[T]):
             if self._working is group:
                 self._working = None
                 self._expected = len(group) + sum(map(len, self._waiting))
-        self._look()
+            idle = self._idle()
+        if idle is not None:
+            idle.open(1)
         group.end()
 
-    def _look(self) -> None:
-        """See to it that somebody watches the time if threads wait and nobody works."""
-        with self._mutex:
-            if self._working is None and self._waiting and (gate := self._waiting[0].gate) is not None:
-                gate.open(1)
+    def _idle(self) -> _Gate | None:
+        """Return the gate at which threads wait although nobody works: one of them should watch the time."""
+        return self._waiting[0].gate if self._waiting and self._working is None else None
 
     def _leave(self, ticket: T) -> None:
         """Take the ticket of an interrupted thread back, or let the work on it end."""
@@ -178,9 +178,11 @@ class Relay(Generic[T]):
                 group.remove(ticket)
             if waits and (not group or group.leader is ticket):
                 self._waiting.remove(group)
+            idle = self._idle()
         if group.leader is ticket:
             self._end(group)
             return
-        self._look()  # it may have been the one that watches the time
+        if idle is not None:
+            idle.open(1)
         while not waits and group.leader is not None and not group.done:
             sleep(0.001)
