@@ -6,8 +6,11 @@ Left out is the beginning of a ``with``, where the interpreter itself may leave 
 from __future__ import annotations
 
 import linecache
+import os
+import resource
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -15,6 +18,8 @@ import pytest
 
 from indexlake.commit import relay
 from indexlake.commit.relay import Relay, Ticket
+from indexlake.errors import StorageError
+from tests.support.threads import in_threads
 
 
 class Interrupt(BaseException):
@@ -29,8 +34,9 @@ class Counted(Ticket):
 class World:
     """A relay whose work waits until it is told to go on, if it is the first."""
 
-    def __init__(self) -> None:
-        self.relay: Relay[Counted] = Relay(self._work, lambda *_: True)
+    def __init__(self, most: int = 100, seconds: float = 0) -> None:
+        self._seconds = seconds
+        self.relay: Relay[Counted] = Relay(self._work, lambda group, _: len(group) < most)
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.groups: list[int] = []
 
@@ -39,6 +45,7 @@ class World:
         if not self.begun.is_set():
             self.begun.set()
             assert self.go_on.wait(10)
+        time.sleep(self._seconds)
         for ticket in group:
             ticket.times += 1
 
@@ -96,6 +103,69 @@ def test_those_who_wait_are_served_together() -> None:
     assert ends(first, *others)
     assert world.groups == [1, 5]
     assert [each.ticket.times for each in (first, *others)] == [1] * 6
+
+
+def test_those_who_do_not_fit_are_served_apart() -> None:
+    world = World(most=2)
+    first = world.thread()
+    assert world.begun.wait(10)
+    others = [world.thread() for _ in range(5)]
+    while sum(map(len, world.relay._waiting)) < 5:
+        pass
+    world.go_on.set()
+    assert ends(first, *others)
+    assert world.groups == [1, 2, 2, 1]
+
+
+def test_who_comes_alone_does_not_wait_for_the_others_for_long() -> None:
+    world = World()
+    world.go_on.set()
+    world.relay._expected = 1000
+    first = world.thread()
+    assert ends(first)
+    assert first.ticket.times == 1
+    assert world.relay._expected == 1
+
+
+def test_many_rounds_serve_everybody_and_keep_few_files_open() -> None:
+    world = World(seconds=0.0002)
+    world.go_on.set()
+    tickets = [[Counted() for _ in range(300)] for _ in range(8)]
+    before = len(os.listdir("/proc/self/fd"))
+
+    def work(n: int) -> None:
+        for ticket in tickets[n]:
+            world.relay.submit(ticket)
+            assert ticket.times == 1
+
+    in_threads(8, work)
+    assert sum(world.groups) == 2400
+    assert max(world.groups) > 1
+    assert len(os.listdir("/proc/self/fd")) <= before + 8
+
+
+def test_a_thread_that_cannot_wait_is_told_and_the_others_go_on() -> None:
+    world = World()
+    first = world.thread()
+    assert world.begun.wait(10)
+    relay._gates.clear()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(StorageError, match="Too many open files"):
+            world.relay.submit(Counted())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    world.go_on.set()
+    assert ends(first, world.thread())
+
+
+def test_a_child_process_shares_no_gate() -> None:
+    relay._gates.append(relay._Gate())
+    child = os.fork()
+    if not child:
+        os._exit(len(relay._gates))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("place", ["leader", "alone", "waiting"])

@@ -46,12 +46,13 @@ class _Group(list[T]):
         self.clock, self.left = threading.Lock(), count(1)
         self.clock.acquire()
 
-    def end(self) -> None:
+    def open(self, gate: _Gate) -> None:
+        """Let the threads that wait pass."""
         self.done = True
-        if self.gate is not None and len(self) > 1:
-            if self.clock.locked():
-                self.clock.release()
-            self.gate.open(len(self) - 1)
+        if self.clock.locked():
+            self.clock.release()
+        if len(self) > 1:
+            gate.open(len(self) - 1)
 
 
 class _Gate:
@@ -104,9 +105,14 @@ class Relay(Generic[T]):
         """Return when the ticket's work has ended."""
         try:
             with self._mutex:
-                group = self._join(ticket)
-                is_idle = self._working is None
-                leads = is_idle and (len(group) >= self._expected or len(self._waiting) > 1)
+                waiting, is_idle = self._waiting, self._working is None
+                if waiting and self._fits(waiting[-1], ticket):
+                    group = ticket.group = waiting[-1]
+                    group.append(ticket)
+                else:
+                    group = ticket.group = _Group([ticket])
+                    waiting.append(group)
+                leads = is_idle and (len(group) >= self._expected or len(waiting) > 1)
                 if leads:
                     self._begin(group, ticket)
                 elif group.gate is None:
@@ -117,16 +123,6 @@ class Relay(Generic[T]):
         except BaseException:
             self._leave(ticket)
             raise
-
-    def _join(self, ticket: T) -> _Group[T]:
-        waiting = self._waiting
-        if waiting and self._fits(waiting[-1], ticket):
-            group = ticket.group = waiting[-1]
-            group.append(ticket)
-        else:
-            group = ticket.group = _Group([ticket])
-            waiting.append(group)
-        return group
 
     def _begin(self, group: _Group[T], ticket: T) -> None:
         group.leader = ticket
@@ -155,13 +151,15 @@ class Relay(Generic[T]):
     def _end(self, group: _Group[T]) -> None:
         """Wake up the threads of a group; repeated if it was interrupted."""
         with self._mutex:
+            waiting = self._waiting
             if self._working is group:
                 self._working = None
-                self._expected = len(group) + sum(map(len, self._waiting))
-            idle = self._idle()
+                self._expected = len(group) + sum(map(len, waiting)) if waiting else len(group)
+            idle = self._idle() if waiting else None
         if idle is not None:
             idle.open(1)
-        group.end()
+        if group.gate is not None:
+            group.open(group.gate)
 
     def _idle(self) -> _Gate | None:
         """Return the gate at which threads wait although nobody works: one of them should watch the time."""
