@@ -1,7 +1,9 @@
-"""A relay of threads: one does the work of all who have come, and one system call wakes up the others when it is done.
+"""A relay of threads: one does the work of all who have come, while the others wait.
 
 Threads that were served together mostly come again at once. So a group is complete when as many have come as were there
-before, and the last of them does the work. If they stay away, the thread that has waited longest soon goes ahead.
+before, and the last of them does the work. If they stay away, the thread that has waited longest soon goes ahead. When
+the work is done, two threads are woken up, and each of them wakes up another: were all of them awake, they would only
+get in each other's way.
 
 A thread returns when its ticket is done. If it is interrupted while it waits, it takes its ticket back if nobody has
 begun with it, and otherwise lets the work end first.
@@ -9,23 +11,24 @@ begun with it, and otherwise lets the work end first.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from time import sleep
 from typing import Any, Generic, TypeVar
 
-from indexlake.errors import StorageError
-
 GATHER_SECONDS = 0.000025
 """How long a group waits to be complete, for each thread that is expected."""
+
+AWAKE = 2
+"""How many threads of a group are woken up at once: while one of them runs, the other gets ready."""
 
 
 class Ticket:
     """What one thread wants done."""
 
     group: Any = None  # the group it belongs to
+    ready: Any = None  # a lock that is released to wake up the thread; None if it never had to wait
 
 
 T = TypeVar("T", bound=Ticket)
@@ -36,54 +39,25 @@ class _Group(list[T]):
 
     leader: T | None = None  # whose thread does the work
     done = False
-    gate: _Gate | None = None  # where the other threads wait
-    clock: threading.Lock  # held until the work has ended
-    left: count[int]  # how many threads have passed the gate
+    asleep: Iterator[T] = iter(())  # once it is done: those that nobody has woken up yet
 
-    def close(self) -> None:
-        """Let threads wait from now on."""
-        self.gate = _gates.pop() if _gates else _Gate()
-        self.clock, self.left = threading.Lock(), count(1)
-        self.clock.acquire()
-
-    def open(self, gate: _Gate) -> None:
-        """Let the threads that wait pass."""
+    def end(self) -> None:
+        self.asleep = iter([ticket for ticket in self if ticket is not self.leader])
         self.done = True
-        if self.clock.locked():
-            self.clock.release()
-        if len(self) > 1:
-            gate.open(len(self) - 1)
+        self.wake(AWAKE)
+
+    def wake(self, count: int) -> None:
+        for ticket in islice(self.asleep, count):
+            _wake(ticket)
 
 
-class _Gate:
-    """Lets a number of waiting threads pass at once.
-
-    A thread that passes looks for itself whether its work has ended, so a gate may be opened once too often.
-    """
-
-    _file = -1
-
-    def __init__(self) -> None:
-        try:
-            self._file = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
-        except OSError as error:
-            raise StorageError(
-                f"A thread could not wait for others that were writing: {error.strerror}. Nothing was written."
-            ) from None
-
-    def wait(self) -> None:
-        os.read(self._file, 8)
-
-    def open(self, threads: int) -> None:
-        os.eventfd_write(self._file, threads)
-
-    def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-
-
-_gates: list[_Gate] = []  # nobody waits there
-os.register_at_fork(after_in_child=_gates.clear)
+def _wake(ticket: Ticket) -> None:
+    """Wake up a thread, unless it is awake already."""
+    if ticket.ready is not None:
+        try:  # noqa: SIM105 (three times as fast)
+            ticket.ready.release()
+        except RuntimeError:
+            pass
 
 
 class Relay(Generic[T]):
@@ -115,8 +89,9 @@ class Relay(Generic[T]):
                 leads = is_idle and (len(group) >= self._expected or len(waiting) > 1)
                 if leads:
                     self._begin(group, ticket)
-                elif group.gate is None:
-                    group.close()
+                else:
+                    ticket.ready = threading.Lock()
+                    ticket.ready.acquire()
             if leads or self._wait(group, ticket, is_idle and len(group) == 1):
                 self._work(group, ticket)
                 self._end(group)
@@ -134,19 +109,17 @@ class Relay(Generic[T]):
 
         ``watches``: this thread watches the time.
         """
-        gate: Any = group.gate
         while True:
-            if watches and not group.clock.acquire(timeout=GATHER_SECONDS * self._expected):
+            woken = ticket.ready.acquire(timeout=GATHER_SECONDS * self._expected if watches else -1)
+            if group.done:
+                group.wake(1)
+                return False
+            if not woken:
                 with self._mutex:
                     if self._working is None and group.leader is None:
                         self._begin(group, ticket)
                         return True
-            gate.wait()
-            if group.done:
-                if next(group.left) == len(group) - 1:
-                    _gates.append(gate)
-                return False
-            watches = True
+            watches = woken
 
     def _end(self, group: _Group[T]) -> None:
         """Wake up the threads of a group; repeated if it was interrupted."""
@@ -155,15 +128,15 @@ class Relay(Generic[T]):
             if self._working is group:
                 self._working = None
                 self._expected = len(group) + sum(map(len, waiting)) if waiting else len(group)
-            idle = self._idle() if waiting else None
-        if idle is not None:
-            idle.open(1)
-        if group.gate is not None:
-            group.open(group.gate)
+            if waiting:
+                self._have_watched()
+        if len(group) > 1:
+            group.end()
 
-    def _idle(self) -> _Gate | None:
-        """Return the gate at which threads wait although nobody works: one of them should watch the time."""
-        return self._waiting[0].gate if self._waiting and self._working is None else None
+    def _have_watched(self) -> None:
+        """Wake up a thread to watch the time if some wait and nobody works."""
+        if self._waiting and self._working is None:
+            _wake(self._waiting[0][0])
 
     def _leave(self, ticket: T) -> None:
         """Take the ticket of an interrupted thread back, or let the work on it end."""
@@ -176,11 +149,11 @@ class Relay(Generic[T]):
                 group.remove(ticket)
             if waits and (not group or group.leader is ticket):
                 self._waiting.remove(group)
-            idle = self._idle()
+            self._have_watched()  # it may have been the one that watches the time
         if group.leader is ticket:
             self._end(group)
-            return
-        if idle is not None:
-            idle.open(1)
-        while not waits and group.leader is not None and not group.done:
-            sleep(0.001)
+        else:
+            while not waits and group.leader is not None and not group.done:
+                sleep(0.001)
+        for other in group if group.done else ():  # those whom it should have woken up
+            _wake(other)
