@@ -46,6 +46,17 @@ class World:
         for ticket in group:
             ticket.times += 1
 
+    def serve(self, waiting: int) -> list[Submitter]:
+        """Let so many threads wait for the first one, and return all of them when they have ended."""
+        first = self.thread()
+        assert self.begun.wait(10)
+        others = [self.thread() for _ in range(waiting)]
+        while sum(map(len, self.relay._waiting)) < waiting:
+            pass
+        self.go_on.set()
+        assert ends(first, *others)
+        return [first, *others]
+
     def thread(self, interrupt_at: int | None = None) -> Submitter:
         found = Submitter(self.relay, interrupt_at)
         found.start()
@@ -91,27 +102,16 @@ def ends(*threads: threading.Thread) -> bool:
 
 def test_those_who_wait_are_served_together() -> None:
     world = World()
-    first = world.thread()
-    assert world.begun.wait(10)
-    others = [world.thread() for _ in range(5)]
-    while sum(map(len, world.relay._waiting)) < 5:
-        pass
-    world.go_on.set()
-    assert ends(first, *others)
+    threads = world.serve(5)
     assert world.groups == [1, 5]
-    assert [each.ticket.times for each in (first, *others)] == [1] * 6
+    assert [each.ticket.times for each in threads] == [1] * 6
 
 
 def test_those_who_do_not_fit_are_served_apart() -> None:
     world = World(most=2)
-    first = world.thread()
-    assert world.begun.wait(10)
-    others = [world.thread() for _ in range(5)]
-    while sum(map(len, world.relay._waiting)) < 5:
-        pass
-    world.go_on.set()
-    assert ends(first, *others)
+    threads = world.serve(5)
     assert world.groups == [1, 2, 2, 1]
+    assert [each.ticket.times for each in threads] == [1] * 6
 
 
 def test_who_comes_alone_does_not_wait_for_the_others_for_long() -> None:
