@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from indexlake.commit import relay
 from indexlake.commit.relay import Relay, Ticket
 from tests.support.interrupts import Interrupt
+from tests.support.threads import in_threads
 
 
 class Counted(Ticket):
@@ -19,8 +21,9 @@ class Counted(Ticket):
 class World:
     """A relay whose work waits until it is told to go on, if it is the first."""
 
-    def __init__(self) -> None:
-        self.relay: Relay[Counted] = Relay(self._work, len)
+    def __init__(self, most: int = 100, seconds: float = 0) -> None:
+        self._seconds = seconds
+        self.relay: Relay[Counted] = Relay(self._work, lambda group, _: len(group) < most)
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.groups: list[int] = []
 
@@ -29,8 +32,20 @@ class World:
         if not self.begun.is_set():
             self.begun.set()
             assert self.go_on.wait(10)
+        time.sleep(self._seconds)
         for ticket in group:
             ticket.times += 1
+
+    def serve(self, waiting: int) -> list[Submitter]:
+        """Let so many threads wait for the first one, and return all of them when they have ended."""
+        first = self.thread()
+        assert self.begun.wait(10)
+        others = [self.thread() for _ in range(waiting)]
+        while sum(map(len, self.relay._waiting)) < waiting:
+            pass
+        self.go_on.set()
+        assert ends(first, *others)
+        return [first, *others]
 
     def thread(self, interrupt_at: int | None = None) -> Submitter:
         found = Submitter(self.relay, interrupt_at)
@@ -64,15 +79,41 @@ def ends(*threads: threading.Thread) -> bool:
 
 def test_those_who_wait_are_served_together() -> None:
     world = World()
-    first = world.thread()
-    assert world.begun.wait(10)
-    others = [world.thread() for _ in range(5)]
-    while len(world.relay._waiting) < 5:
-        pass
-    world.go_on.set()
-    assert ends(first, *others)
+    threads = world.serve(5)
     assert world.groups == [1, 5]
-    assert [each.ticket.times for each in (first, *others)] == [1] * 6
+    assert [each.ticket.times for each in threads] == [1] * 6
+
+
+def test_those_who_do_not_fit_are_served_apart() -> None:
+    world = World(most=2)
+    threads = world.serve(5)
+    assert world.groups == [1, 2, 2, 1]
+    assert [each.ticket.times for each in threads] == [1] * 6
+
+
+def test_who_comes_alone_does_not_wait_for_the_others_for_long() -> None:
+    world = World()
+    world.go_on.set()
+    world.relay._expected = 1000
+    first = world.thread()
+    assert ends(first)
+    assert first.ticket.times == 1
+    assert world.relay._expected == 1
+
+
+def test_many_rounds_serve_everybody() -> None:
+    world = World(seconds=0.0002)
+    world.go_on.set()
+    tickets = [[Counted() for _ in range(300)] for _ in range(8)]
+
+    def work(n: int) -> None:
+        for ticket in tickets[n]:
+            world.relay.submit(ticket)
+            assert ticket.times == 1
+
+    in_threads(8, work)
+    assert sum(world.groups) == 2400
+    assert max(world.groups) > 1
 
 
 @pytest.mark.parametrize("place", ["leader", "alone", "waiting"])
@@ -84,7 +125,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_behind(place: str) -> None:
             world.go_on.set()
         first = world.thread(moment if place != "waiting" else None)
         if world.begun.wait(0.05 if place != "waiting" else 10):
-            others = [world.thread(moment if place == "waiting" else None) for _ in range(2)]
+            others = [world.thread(moment if place == "waiting" and n < 2 else None) for n in range(5)]
         else:  # interrupted before it did any work
             others = []
         world.go_on.set()
@@ -94,7 +135,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_behind(place: str) -> None:
         later = [world.thread() for _ in range(3)]
         assert ends(*later), where
         assert not world.relay._waiting
-        assert not world.relay._busy
+        assert world.relay._working is None
         for each in (first, *others):  # a ticket may be done without result: its thread submits it again
             assert each.ticket.times == 1 or (where and not each.ticket.times)
         assert [each.ticket.times for each in later] == [1, 1, 1]

@@ -32,6 +32,7 @@ def test_long_keys_are_found_changed_and_refused_twice(any_lake: il.Lake, type: 
     assert sorted(t.get_many(keys).column("v").to_pylist()) == [10, 11, 12]
 
 
+@pytest.mark.inline_only("the limit is that of the database")
 def test_postgresql_says_how_long_keys_of_several_columns_may_be(new_address: Any) -> None:
     for catalog in ("sqlite", "postgres"):
         with new_address(catalog).connect() as lake:

@@ -233,7 +233,8 @@ def test_tasks_that_carry_much_with_them_come_in_small_rounds_or_are_run_here(
     lake: il.Lake, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(block_row_count=100))
-    t.insert(rows(0, 950).to_pylist())
+    for n in range(19):  # the rows of one commit stay together in memory
+        t.insert(rows(50 * n, 50).to_pylist())
     before = content(t)
     rounds: list[int] = []
     whole = SparkRunner._round

@@ -37,9 +37,9 @@ def together(lake: il.Lake, first: Callable[[], Any], *others: Callable[[], Any]
         threads[0].start()
         _until(lambda: leading.is_set() or not threads[0].is_alive())
         for thread in threads[1:]:
-            waiting = len(relay._waiting)
+            waiting = sum(map(len, relay._waiting))
             thread.start()
-            _until(lambda thread=thread, n=waiting: len(relay._waiting) > n or not thread.is_alive())  # type: ignore[misc]
+            _until(lambda t=thread, n=waiting: sum(map(len, relay._waiting)) > n or not t.is_alive())  # type: ignore[misc]
     finally:
         queued.set()
         for thread in threads:

@@ -81,7 +81,7 @@ class Committer:
         self._readings = readings
         self._turns = turns
         self._with_tokens = catalog.database() != "sqlite"  # SQLite identifies a commit by its number and time alone
-        self._relay = Relay(self._commit_group, _compatible)
+        self._relay = Relay(self._commit_group, _fits)
         self.commits = 0  # write-sets committed
         self.groups = 0  # database transactions used for them
 
@@ -276,10 +276,9 @@ class Committer:
                 ticket.error = CatalogError(f"The outcome of a commit is not known: {error} Check the data.")
 
 
-def _compatible(waiting: Sequence[_Ticket]) -> int:
-    """Return how many of the tickets at the head of the queue can be committed together."""
-    some, first = waiting[:GROUP_LIMIT], waiting[0].in_catalog
-    return next((n for n, ticket in enumerate(some) if ticket.in_catalog != first), len(some))
+def _fits(group: Sequence[_Ticket], ticket: _Ticket) -> bool:
+    """Return whether a ticket can be committed together with those of a group."""
+    return len(group) < GROUP_LIMIT and ticket.in_catalog == group[0].in_catalog
 
 
 def for_another_thread(error: BaseException) -> BaseException:

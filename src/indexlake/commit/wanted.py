@@ -20,7 +20,7 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.display import short
 from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.indexes.key_set import KeySet
-from indexlake.indexes.keys import Key, KeyColumn, OneKey, decode_key, encode_key, key_to_bytes
+from indexlake.indexes.keys import FewKeys, Key, KeyColumn, decode_key, encode_key, key_to_bytes
 from indexlake.schema import ROW_ID, VERSION, Field
 from indexlake.types.selection import keep
 
@@ -218,12 +218,10 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
     if not index.is_primary:
         fields, unkeyed = index.fields(schema), set()
         codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
-    if len(writes.rows) == 1 and not writes.blocks:
-        ((row_id, values),) = writes.rows.items()
-        if row_id in unkeyed:
-            return None
-        key = [values[p] for p in places]
-        return None if None in key else NewKeys(index, fields, OneKey(encode_key(codecs, key)))
+    if unkeyed and not writes.blocks and unkeyed.issuperset(writes.rows):
+        return None
+    if not writes.blocks and len(writes.rows) < MANY:
+        return _few_new_keys(writes, index, fields, codecs, places, unkeyed)
     index_id = index.index_id
     blocks = [] if index_id in writes.loaded_for else writes.own_live_blocks()
     keyed, columns = list(writes.rows), [[row[p] for row in writes.rows.values()] for p in places]
@@ -237,8 +235,9 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
         return None
     parts, needed = [], []
     if keyed:
-        parts.append(keys := _keys_of(codecs, columns))
-        if (len(keys) >= MANY or len(set(keys)) < len(keys)) and (again := keys.first_duplicate()) is not None:
+        arrays = [codec.decode(column) for codec, column in zip(codecs, columns, strict=True)]
+        parts.append(keys := KeyColumn.from_arrays(codecs, arrays))
+        if (again := keys.first_duplicate()) is not None:
             raise duplicate(writes.state, index, [column[again] for column in columns], twice=True)
         new = [n for n, row_id in enumerate(keyed) if row_id not in unkeyed] if unkeyed else []
         needed.append(parts[0].take(np.array(new, np.int64)) if unkeyed else parts[0])
@@ -255,13 +254,27 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
     return NewKeys(index, fields, KeyColumn.concat(needed) if len(needed) > 1 else needed[0])
 
 
-def _keys_of(codecs: Sequence[Codec], columns: Sequence[Sequence[Any]]) -> KeyColumn:
-    """Return the keys of encoded values without nulls."""
-    if len(columns[0]) < MANY:
-        keys = [encode_key(codecs, values) for values in zip(*columns, strict=True)]
-        return KeyColumn.from_keys(keys, ints=are_ints(codecs))
-    arrays = [codec.decode(column) for codec, column in zip(codecs, columns, strict=True)]
-    return KeyColumn.from_arrays(codecs, arrays)
+def _few_new_keys(
+    writes: TableWrites,
+    index: Index,
+    fields: tuple[Field, ...],
+    codecs: Sequence[Codec],
+    places: Sequence[int],
+    unkeyed: set[int],
+) -> NewKeys | None:
+    keys: set[Key] = set()
+    new: list[Key] = []
+    for row_id, values in writes.rows.items():
+        parts = [values[place] for place in places]
+        if None in parts:
+            continue
+        key = encode_key(codecs, parts)
+        if key in keys:
+            raise duplicate(writes.state, index, parts, twice=True)
+        keys.add(key)
+        if row_id not in unkeyed:
+            new.append(key)
+    return NewKeys(index, fields, FewKeys(new)) if new else None
 
 
 def _derived(

@@ -195,13 +195,15 @@ class Coverage:
         self, keys: KeyColumn, state: TableState, snapshot: int, files: OpenFiles
     ) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Yield each covered block that holds some of the keys, with indices into ``keys`` and positions."""
-        if not len(keys):
+        if not len(keys) or not self.links:
+            return
+        low, high = keys.bounds()
+        overlapping = self._overlapping(key_to_bytes(low), key_to_bytes(high), snapshot)
+        if not overlapping:
             return
         order = keys.argsort()
         ordered = keys.take(order)  # sorted input saves one sort per segment
-        low, high = key_to_bytes(ordered[0]), key_to_bytes(ordered[len(ordered) - 1])
-        overlapping = self._overlapping(low, high, snapshot)
-        hashes = hash_keys(ordered) if overlapping else None
+        hashes = hash_keys(ordered)
         asked = -1
         for n in overlapping:
             block = self._blocks.records[n]

@@ -142,6 +142,13 @@ class KeyColumn:
         keys: list[Key] = self.ints.tolist() if self.ints is not None else self.binary.to_pylist()
         return keys
 
+    def bounds(self) -> tuple[Key, Key]:
+        """Return the lowest and the highest of the keys, which are not none."""
+        if self.ints is not None:
+            return int(self.ints.min()), int(self.ints.max())
+        found = pc.min_max(self.binary)
+        return found["min"].as_py(), found["max"].as_py()
+
     def slice(self, offset: int, length: int | None = None) -> KeyColumn:
         """Return consecutive keys without copying them."""
         if self.ints is not None:
@@ -214,8 +221,8 @@ class KeyColumn:
         """Return the longest byte string that every key starts with; empty for integers."""
         if self.ints is not None or not len(self):
             return b""
-        bounds = pc.min_max(self.binary)
-        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        bounds: Any = self.bounds()
+        low, high = bounds
         length = 0
         while length < len(low) and low[length] == high[length]:
             length += 1
@@ -239,30 +246,37 @@ class KeyColumn:
         return words
 
 
-class OneKey(KeyColumn):
-    """A single key; arrays are made only on demand."""
+class FewKeys(KeyColumn):
+    """A few keys, at least one, as Python values; arrays are made only on demand."""
 
-    __slots__ = ("key",)
+    __slots__ = ("_keys",)
 
-    def __init__(self, key: Key) -> None:
-        self.key = key
+    def __init__(self, keys: list[Key]) -> None:
+        self._keys = keys
 
     @property
     def ints(self) -> npt.NDArray[np.uint64] | None:  # type: ignore[override]
-        return np.array([self.key], np.uint64) if isinstance(self.key, int) else None
+        return np.array(self._keys, np.uint64) if self.is_int else None
 
     @property
     def binary(self) -> Any:
-        return array_of([self.key], pa.large_binary()) if isinstance(self.key, bytes) else None
+        return None if self.is_int else array_of(self._keys, pa.large_binary())
+
+    @property
+    def is_int(self) -> bool:
+        return isinstance(self._keys[0], int)
 
     def __len__(self) -> int:
-        return 1
+        return len(self._keys)
 
     def __getitem__(self, index: int) -> Key:
-        return (self.key,)[index]
+        return self._keys[index]
 
     def to_list(self) -> list[Key]:
-        return [self.key]
+        return self._keys
+
+    def bounds(self) -> tuple[Key, Key]:
+        return min(self._keys), max(self._keys)
 
 
 def hash_key(key: Key) -> int:

@@ -71,10 +71,7 @@ class TableState(NamedTuple):
 
     def still_at(self, snapshot: int) -> TableState:
         """Return the same state at a later snapshot, up to which nothing has changed."""
-        return TableState(
-            self.table, self.schema, self.current, self.blocks, self.deletes, self.indexes, self.primary,
-            self.enforced, self.ranges, snapshot,
-        )  # fmt: skip
+        return tuple.__new__(TableState, (*self[:-2], snapshot, None))
 
     def addresses(self, block: BlockRecord, files: OpenFiles) -> Addresses:
         """Return the mapping between rows and positions of a data block."""

@@ -99,7 +99,8 @@ class Edit:
 
     def apply(self) -> int:
         """Change the write-set and return how many rows are concerned."""
-        self.finish()
+        if self._versions:
+            self.finish()
         count = self.inserted + self.updated + self.deleted
         if not count:
             return 0

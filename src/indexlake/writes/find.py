@@ -76,8 +76,6 @@ class Target:
     def python_row(self, values: Values, names: Set[str]) -> dict[str, Any]:
         """Return the named columns of the row's encoded values."""
         schema = self.state.current
-        if not names:
-            return {}
         return {
             f.name: codec.decode_one(value)
             for f, codec, value in zip(schema.fields, schema.codecs, values, strict=True)
@@ -95,7 +93,8 @@ def find(
     """Return the only row that may satisfy the predicate, or all that do, with some columns (None: all columns)."""
     files, singly = tx._lake._files, tx.own_writes(table_id) is None
     with tx.reading(table_id) as reading:
-        schema, predicate = reading.schema, predicate_of(reading.schema)
+        schema = reading.schema
+        predicate = predicate_of(schema)
         singly = singly and reading.newest
         key = key_in(predicate, schema) if singly else None
         if key is not None:

@@ -39,8 +39,9 @@ class JoinedInserts:
     def __init__(self, lake: Lake, table_id: int) -> None:
         self._lake = lake
         self._table_id = table_id
-        self._relay: Relay[_Row] = Relay(self._work, self._together)
+        self._relay: Relay[_Row] = Relay(self._work, self._fits)
         self._working: int | None = None  # the thread that inserts for all
+        self._most = 1  # rows in one statement: no more than one write may leave in the hot store
 
     def insert(self, row: dict[str, Any]) -> WriteResult:
         if self._working == get_ident():  # called by what it is doing, for example by a handler of its log messages
@@ -54,14 +55,15 @@ class JoinedInserts:
     def _insert(self, row: dict[str, Any]) -> WriteResult:
         return self._lake._autocommit("insert", Insert(self._table_id, row, None), None)
 
-    def _together(self, waiting: Sequence[_Row]) -> int:
-        """Take no more rows than one write may leave in the hot store."""
-        state = self._lake._readings.states.get(self._table_id)
-        return 1 if state is None else max(1, min(MOST_TOGETHER, state.table.config.direct_write_row_count - 1))
+    def _fits(self, group: Sequence[_Row], _: _Row) -> bool:
+        return len(group) < self._most
 
     def _work(self, group: list[_Row], mine: _Row) -> None:
         self._working = get_ident()
         try:
+            state = self._lake._readings.states.get(self._table_id)
+            if state is not None:
+                self._most = min(MOST_TOGETHER, state.table.config.direct_write_row_count - 1)
             if group == [mine]:
                 mine.result = self._insert(mine.row)
             else:

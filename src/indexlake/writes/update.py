@@ -45,12 +45,12 @@ def _update_one(tx: Transaction, target: Target, assignments: Mapping[str, Any])
         return None
     setter = Assignments(assignments, state.current)
     needed = target.tested | setter.columns
-    if not target.held_exactly(needed):
+    if needed and not target.held_exactly(needed):
         return None
     if target.row is None:
         return 0
     old = read_values(target.row)
-    row = target.python_row(old, needed)
+    row = target.python_row(old, needed) if needed else {}
     if not target.is_met(row):
         return 0
     edit = Edit(tx, state)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 CHUNK_BYTES = 256 << 20
-FEW_ROWS = 16
+FEW_ROWS = 8
 """Fewer rows than these are added one by one."""
 
 PRIMARY = 0
