@@ -62,7 +62,7 @@ def test_pyarrow_takes_a_table_and_a_scan_with_every_type(t: il.Table):
     assert pa.schema(t) == SCHEMA
     assert pa.table(t).equals(ROWS)
     assert pa.RecordBatchReader.from_stream(t.scan(order_by="id")).read_all().equals(ROWS)
-    assert pa.table(t.at(2)).num_rows == 3
+    assert pa.table(t.at(1)).num_rows == 3
     wider = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.date32())])
     assert pa.table(t.scan(columns=["id", "day"]), wider).num_rows == 3
 

@@ -51,7 +51,7 @@ class Pressure:
         self._timeout = timeout
         self._ask = ask
         self._passed = 0
-        self._written = 0  # the size of the log's open file when memory was last checked
+        self._written = 0, 0  # the number and size of the log's open file when memory was last checked
         self._much = int(limit * MUCH)
         self._marks: deque[tuple[float, int]] = deque()  # (time, newest commit at that time)
         self.since: float | None = None  # wall-clock time since which writers have been waiting
@@ -60,10 +60,11 @@ class Pressure:
     def admit(self) -> None:
         """Delay or refuse a commit that is about to add rows, as memory requires."""
         self._passed += 1
-        written = 0 if (redo := self._store.log) is None else redo.size
-        if self.since is None and self._passed % LOOK_EVERY and abs(written - self._written) <= self._much:
+        number, written = written_to = (0, 0) if (redo := self._store.log) is None else (redo.number, redo.size)
+        grown = number != self._written[0] or written - self._written[1] > self._much
+        if self.since is None and self._passed % LOOK_EVERY and not grown:
             return
-        self._written = written
+        self._written = written_to
         used = self._store.size / self.limit
         if used >= CHECKPOINT_AT:
             coming = self._ask()
