@@ -100,15 +100,25 @@ def replaced(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> Fra
 
 def of_draft(text: str, draft: int | None) -> str:
     """Return the text of a view with the sequences of a transaction's draft."""
-    if draft is None or (NEXT not in text and CURRENT not in text):
+    return text if draft is None else _calling(text, {NEXT: drafted(NEXT), CURRENT: drafted(CURRENT)}, f", {draft}")
+
+
+def for_duckdb(text: str) -> str:
+    """Return the text of a view as DuckDB understands it by itself."""
+    return _calling(text, {own: name for name, own in _SEQUENCE_FUNCTIONS.items()})
+
+
+def _calling(text: str, functions: Mapping[str, str], argument: str = "") -> str:
+    """Replace the names of functions, and add an argument to their calls."""
+    if not any(name in text for name in functions):
         return text
     source = Source(text)
     fragment = Fragment(source, tokenize(source), {})
     edits: list[Edit] = []
     for call in _calls(fragment):
-        if call.name.value in (NEXT, CURRENT):
+        if call.name.value in functions:
             end = fragment.tokens[call.closing].start
-            edits += [(call.name.start, call.name.end, drafted(call.name.value)), (end, end, f", {draft}")]
+            edits += [(call.name.start, call.name.end, functions[call.name.value]), (end, end, argument)]
     return edited(fragment, edits).text
 
 
