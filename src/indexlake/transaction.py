@@ -106,7 +106,7 @@ class Transaction(LakeDefinitions):
             self._undone()
             if self.draft is not None:
                 with suppress(IndexLakeError):  # what is left is never asked for
-                    self.draft.forget_numbers()
+                    self._lake._readings.sequences.forget(self.draft.named_ids())
 
     def __enter__(self) -> Transaction:
         self._check()

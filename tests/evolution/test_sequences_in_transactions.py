@@ -67,6 +67,7 @@ def test_a_rolled_back_sequence_leaves_no_counter(any_two_handles: Pair) -> None
         tx.sql("create sequence q; select nextval('q'); create or replace sequence q; select nextval('q')")
         tx.sql("create or replace sequence s start 50; select nextval('s'); insert into n (a) values (2)")
         assert [r["id"] for r in rows(tx.table("n"))] == [1, 51]
+        tx.sql("drop table n; drop sequence s; drop sequence q")
         assert len(counters(lake)) == len(before) + 3
         tx.rollback()
     assert counters(lake) == before
@@ -101,3 +102,14 @@ def test_a_replaced_sequence_numbers_the_rows_of_tables_that_need_it(any_two_han
     assert [(r["id"], r["a"]) for r in rows(other.table("n"))] == [(1, 1), (2, 4), (50, 2), (60, 3)]
     other.table("n").insert({"a": 5})
     assert other.table("n").get(70) == {"id": 70, "a": 5}
+
+
+def test_a_sequence_that_its_own_transaction_drops_leaves_no_counter(any_two_handles: Pair) -> None:
+    lake, _ = any_two_handles
+    tx = lake.transaction()
+    tx.sql("create sequence q; select nextval('q'); drop sequence q")
+    tx.rollback()
+    assert counters(lake) == []
+    with lake.transaction() as tx:
+        tx.sql("create sequence q; select nextval('q'); drop sequence q; create table t (a int)")
+    assert counters(lake) == []

@@ -60,7 +60,7 @@ def list_named(
 
 
 def named_in(r: ReadTransaction | Transaction, kind: str, snapshot: int) -> dict[str, Named | None]:
-    """Return what the newest snapshot has created, by full name in lower case; None: it has only dropped it."""
+    """Return what the newest snapshot has created, by full name in lower case; None: what it has only dropped."""
     dropped = _select(r, snapshot - 1, "d.kind = ? and d.end_snapshot = ?", (kind, snapshot))
     created = _select(r, None, "d.kind = ? and d.begin_snapshot = ?", (kind, snapshot))
     return {**dict.fromkeys(n.full_name.lower() for n in dropped), **{n.full_name.lower(): n for n in created}}

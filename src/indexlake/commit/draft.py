@@ -110,11 +110,9 @@ class Draft:
         seen = sequences.with_own(own) if own else None
         return replace(new, created=created, altered=frozenset(altered), dropped=dropped, sequences=seen)
 
-    def forget_numbers(self) -> None:
-        """Remove what was counted for sequences that will never be committed."""
-        if self.sequences is not None:
-            for drafted in self.changes:
-                self.sequences.forget(drafted.numbers.of("named"))
+    def named_ids(self) -> list[int]:
+        """Return the numbers of the views, sequences and the like that it has defined, even if it has dropped them."""
+        return [n for drafted in self.changes for n in drafted.numbers.of("named")]
 
     def apply(self, tx: Transaction, hot: Any) -> set[int]:
         """Apply the changes to the definitions of the snapshot; return the tables that others have changed since."""
