@@ -104,6 +104,9 @@ class Transaction(LakeDefinitions):
         if self.state == "open":
             self.state = "rolled back"
             self._undone()
+            if self.draft is not None:
+                with suppress(IndexLakeError):  # what is left is never asked for
+                    self._lake._readings.sequences.forget(self.draft.named_ids())
 
     def __enter__(self) -> Transaction:
         self._check()
@@ -206,7 +209,7 @@ class Transaction(LakeDefinitions):
         self._check()
         assert self._base is not None
         lake, before = self._lake, self.draft or Draft(self._base)
-        draft = before.with_change(lake.catalog, lake._hot, change)
+        draft = before.with_change(lake.catalog, lake._hot, change, lake._readings.sequences)
         if draft is before:
             return WriteResult(0)
         self.draft, tables = draft, dict(self.write_set.tables)

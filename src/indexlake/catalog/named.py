@@ -59,7 +59,14 @@ def list_named(
     return _select(r, at, f"d.kind in ({', '.join('?' * len(kinds))})", tuple(kinds))
 
 
-def _select(r: ReadTransaction | Transaction, at: int | None, where: str, params: tuple[str, ...]) -> list[Named]:
+def named_in(r: ReadTransaction | Transaction, kind: str, snapshot: int) -> dict[str, Named | None]:
+    """Return what the newest snapshot has created, by full name in lower case; None: what it has only dropped."""
+    dropped = _select(r, snapshot - 1, "d.kind = ? and d.end_snapshot = ?", (kind, snapshot))
+    created = _select(r, None, "d.kind = ? and d.begin_snapshot = ?", (kind, snapshot))
+    return {**dict.fromkeys(n.full_name.lower() for n in dropped), **{n.full_name.lower(): n for n in created}}
+
+
+def _select(r: ReadTransaction | Transaction, at: int | None, where: str, params: tuple[str | int, ...]) -> list[Named]:
     visible, when = "d.end_snapshot is null", tuple[int, ...]()
     if at is not None:
         visible, when = "d.begin_snapshot <= ? and (d.end_snapshot is null or d.end_snapshot > ?)", (at, at)

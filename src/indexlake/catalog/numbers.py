@@ -36,6 +36,10 @@ class Numbers:
         """Return how many numbers were taken from each sequence."""
         return {name: sum(count for _, count in taken) for name, taken in self._taken.items()}
 
+    def of(self, name: str) -> Iterator[int]:
+        """Return the numbers that were taken from a sequence."""
+        return (number for first, count in self._taken.get(name, ()) for number in range(first, first + count))
+
     def take(self, name: str, count: int, draw: Draw) -> int:
         place = self._places[name] = self._places.get(name, -1) + 1
         taken = self._taken[name]

@@ -17,7 +17,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits, rewound, tables
+from indexlake.catalog.named import named_in
 from indexlake.catalog.numbers import Numbers
+from indexlake.catalog.owned_sequences import tables_needing
 from indexlake.errors import ConflictError, NotFoundError
 from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.seen import Seen
@@ -26,9 +28,11 @@ from indexlake.snapshots.state import TableState, load
 if TYPE_CHECKING:
     from indexlake.catalog.definitions import DefinitionChange
     from indexlake.catalog.driver import Catalog, Transaction
+    from indexlake.catalog.named import Named
     from indexlake.commit.write_set import TableWrites
     from indexlake.hot.store import HotStore
     from indexlake.schema import Field
+    from indexlake.snapshots.sequences import Sequences
 
 _versions = count(1)
 
@@ -71,11 +75,12 @@ class Draft:
     altered: frozenset[int] = frozenset()  # tables of the snapshot that it has altered
     dropped: frozenset[int] = frozenset()
     version: int = 0
+    sequences: Sequences | None = None  # those that the transaction sees, if it has defined or dropped some
 
     def touches(self, table_id: int) -> bool:
         return table_id in self.created or table_id in self.altered or table_id in self.dropped
 
-    def with_change(self, catalog: Catalog, hot: HotStore, change: DefinitionChange) -> Draft:
+    def with_change(self, catalog: Catalog, hot: HotStore, change: DefinitionChange, sequences: Sequences) -> Draft:
         """Check a change and return the draft with it, or the same draft if there is nothing to change.
 
         The numbers that it takes are used up, whatever becomes of the transaction.
@@ -83,11 +88,16 @@ class Draft:
         drafted = Drafted(change)
         new = replace(self, changes=(*self.changes, drafted), version=-next(_versions))
         found: list[tuple[int, bool, bool]] = []
+        own: dict[str, Named | None] = {}
+        needing: set[int] = set()
         with catalog.transaction() as tx:
             with suppress(_Undone), tx.savepoint():
                 others = new.apply(tx, TriedHot(hot))
                 found = rewound.tables_changed_in(tx, _number(tx))
-                refuse_changed(tx, others.intersection(table_id for table_id, _, _ in found))
+                own = named_in(tx, "sequence", _number(tx))
+                for sequence in filter(None, own.values()):
+                    needing |= {table_id for table_id, _, _ in tables_needing(tx, sequence)}
+                refuse_changed(tx, others & needing.union(table_id for table_id, _, _ in found))
                 raise _Undone
             for name, taken in drafted.numbers.counts().items():
                 tables.next_values(tx, name, taken)
@@ -96,8 +106,13 @@ class Draft:
             return self
         created = frozenset(table_id for table_id, is_new, ended in found if is_new and not ended)
         dropped = frozenset(table_id for table_id, _, ended in found if ended)
-        altered = frozenset(table_id for table_id, _, _ in found) - created - dropped
-        return replace(new, created=created, altered=altered, dropped=dropped)
+        altered = needing.union(table_id for table_id, _, _ in found) - created - dropped
+        seen = sequences.with_own(own) if own else None
+        return replace(new, created=created, altered=frozenset(altered), dropped=dropped, sequences=seen)
+
+    def named_ids(self) -> list[int]:
+        """Return the numbers of the views, sequences and the like that it has defined, even if it has dropped them."""
+        return [n for drafted in self.changes for n in drafted.numbers.of("named")]
 
     def apply(self, tx: Transaction, hot: Any) -> set[int]:
         """Apply the changes to the definitions of the snapshot; return the tables that others have changed since."""
@@ -183,7 +198,7 @@ class Tried(Seen):
             return super().state(table_id)
         number = _number(self._tx)
         self.readings.store.still_there(self._tx, number - 1)
-        state = self.readings.asking(load(self._tx, table_id, number - 1))
+        state = self.readings.asking(load(self._tx, table_id, number - 1), draft.sequences)
         if state.table.end_snapshot is not None:
             raise NotFoundError(f"Table {state.table.full_name!r} was dropped.", name=state.table.full_name)
         begin = min(state.table.begin_snapshot, draft.base)

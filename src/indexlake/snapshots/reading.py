@@ -107,11 +107,11 @@ class Readings:
         self.states.offer(state)
         return state
 
-    def asking(self, state: TableState) -> TableState:
-        """Return the same state, with defaults that take numbers from the lake's sequences."""
+    def asking(self, state: TableState, sequences: Sequences | None = None) -> TableState:
+        """Return the same state, with defaults that take numbers from these sequences, or from the lake's."""
         if not state.schema.asks_sequences:
             return state
-        schema = state.schema.asking(self.sequences)
+        schema = state.schema.asking(sequences or self.sequences)
         return state._replace(schema=schema, current=schema.current)
 
     def latest(self, table_id: int) -> TableState:

@@ -8,16 +8,16 @@ definition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexlake.catalog.named import Named, find_named
-from indexlake.catalog.sequence_calls import calls_of, take_calls
+from indexlake.catalog.sequence_calls import calls_of, forget_calls, take_calls
 from indexlake.errors import ConstraintError, NotFoundError, OwnershipError
-from indexlake.schema.names import split_name
+from indexlake.schema.names import full_name, split_name
 
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
@@ -27,14 +27,33 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Sequences:
-    """The sequences of one open lake; none are available to a task in another process."""
+    """The sequences of one open lake; none are available to a task in another process.
 
-    def __init__(self, catalog: Catalog | None) -> None:
+    ``own``: what a transaction has defined, by full name in lower case; None: it has dropped what had the name.
+    """
+
+    def __init__(self, catalog: Catalog | None, own: Mapping[str, Named | None] | None = None) -> None:
         self._catalog = catalog
+        self._own = own or {}
         self._last: dict[int, int] = {}  # the last number taken here from each sequence, by ``named_id``
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sequences, (None,)
+
+    def with_own(self, own: Mapping[str, Named | None]) -> Sequences:
+        """Return the sequences that a transaction sees."""
+        made = Sequences(self._catalog, own)
+        made._last = self._last
+        return made
+
+    def forget(self, named_ids: Iterable[int]) -> None:
+        """Remove the counters of sequences that were never committed."""
+        taken = [n for n in named_ids if self._last.pop(n, None) is not None]
+        if taken and self._catalog is not None:
+            with self._catalog.transaction() as tx:
+                for named_id in taken:
+                    forget_calls(tx, named_id)
+                tx.commit()
 
     def take(self, name: str, count: int) -> Numbers:
         """Take the next numbers, in order."""
@@ -46,7 +65,7 @@ class Sequences:
                 "the rows that you load, or insert them with lake.sql or table.insert."
             )
         with self._catalog.transaction() as tx:
-            found = _found(tx, name)
+            found = self._found(tx, name)
             most = calls_at_most(found.body)
             before = calls_of(tx, found.named_id)
             left = count if most is None else min(count, most - before)
@@ -69,7 +88,7 @@ class Sequences:
         """Return the number that was last taken through this open lake."""
         assert self._catalog is not None
         with self._catalog.read() as r:
-            found = _found(r, name)
+            found = self._found(r, name)
         if found.named_id not in self._last:
             raise ConstraintError(
                 f"currval: no number of the sequence {found.full_name!r} has been taken since this lake was opened. "
@@ -78,13 +97,13 @@ class Sequences:
             )
         return self._last[found.named_id]
 
-
-def _found(r: ReadTransaction | Transaction, name: str) -> Named:
-    namespace, own = split_name(name)
-    found = find_named(r, "sequence", namespace, own)
-    if found is None:
-        raise NotFoundError(f"There is no sequence {name!r}.", name=name)
-    return found
+    def _found(self, r: ReadTransaction | Transaction, name: str) -> Named:
+        namespace, sequence = split_name(name)
+        key = full_name(namespace, sequence).lower()
+        found = self._own[key] if key in self._own else find_named(r, "sequence", namespace, sequence)
+        if found is None:
+            raise NotFoundError(f"There is no sequence {name!r}.", name=name)
+        return found
 
 
 def calls_at_most(body: Mapping[str, Any]) -> int | None:

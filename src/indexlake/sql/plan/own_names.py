@@ -66,10 +66,17 @@ class Meaning:
     """Returns the namespace of a sequence."""
     temporary: Collection[str] = ()
     """The temporary sequences, in lower case, which are DuckDB's own."""
+    draft: int | None = None
+    """The draft of the transaction, if that has defined sequences."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
         return ("temp", *(namespace.lower() for namespace in self.path))
+
+
+def drafted(function: str) -> str:
+    """Return the name of the same function for the sequences of a draft, which it has as another argument."""
+    return f"{function}_of"
 
 
 def asks(text: Fragment, types: Sequence[Fragment]) -> tuple[bool, bool]:
@@ -89,6 +96,30 @@ def replaced(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> Fra
     """Return the statement with names replaced by what they stand for; ``types`` are the parts of it that are types."""
     edits = _edits(text, types, meaning)
     return edited(text, [*edits, *names(text, edits, meaning.printed)]) if edits else text
+
+
+def of_draft(text: str, draft: int | None) -> str:
+    """Return the text of a view with the sequences of a transaction's draft."""
+    return text if draft is None else _calling(text, {NEXT: drafted(NEXT), CURRENT: drafted(CURRENT)}, f", {draft}")
+
+
+def for_duckdb(text: str) -> str:
+    """Return the text of a view as DuckDB understands it by itself."""
+    return _calling(text, {own: name for name, own in _SEQUENCE_FUNCTIONS.items()})
+
+
+def _calling(text: str, functions: Mapping[str, str], argument: str = "") -> str:
+    """Replace the names of functions, and add an argument to their calls."""
+    if not any(name in text for name in functions):
+        return text
+    source = Source(text)
+    fragment = Fragment(source, tokenize(source), {})
+    edits: list[Edit] = []
+    for call in _calls(fragment):
+        if call.name.value in functions:
+            end = fragment.tokens[call.closing].start
+            edits += [(call.name.start, call.name.end, functions[call.name.value]), (end, end, argument)]
+    return edited(fragment, edits).text
 
 
 def _edits(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> list[Edit]:
@@ -170,7 +201,10 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
         return (inside[0].start, inside[-1].end, f"'{quoted(own)}'".replace("''", "'")) if space else None
     full = (name if "." in name else f"{meaning.sequence_in(name)}.{name}").replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
-    made = f"{function}('{full}')"
+    if meaning.draft is None or meaning.stored:
+        made = f"{function}('{full}')"
+    else:
+        made = f"{drafted(function)}('{full}', {meaning.draft})"
     end = text.tokens[call.closing].end
     written = text.source.text[call.start : end]
     return None if written == made else (call.start, end, made)

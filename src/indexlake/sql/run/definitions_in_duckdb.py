@@ -26,6 +26,7 @@ from indexlake.snapshots.sequences import numbers_of
 from indexlake.snapshots.state import Stale
 from indexlake.sql.parse.schema_mentions import Mention
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.plan.own_names import for_duckdb
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
@@ -294,7 +295,7 @@ def _define_views(database: Any, views: list[Named]) -> None:
             columns = f" ({', '.join(map(quoted, names))})" if names else ""
             database.execute(f"use {quoted(view.namespace)}")
             try:
-                database.execute(f"create view {name}{columns} as {body.get('written', body['text'])}")
+                database.execute(f"create view {name}{columns} as {for_duckdb(body.get('written', body['text']))}")
                 _comment(database, "view", name, body.get("comment"))
                 for key, comment in body.items():
                     if key.startswith("comment on "):

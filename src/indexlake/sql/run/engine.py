@@ -88,7 +88,8 @@ class Engine:
         self.changed: frozenset[str] = frozenset()  # settings of these two kinds that have been set
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'; set global TimeZone = 'UTC'")
         register(self._database)
-        register_sequences(self._database, sequences)
+        self.drafted: weakref.WeakValueDictionary[int, Sequences] = weakref.WeakValueDictionary()
+        register_sequences(self._database, sequences, self.drafted.__getitem__)
         limit = _memory_bytes()
         if limit is not None:
             self._initial["memory_limit"] = f"'{int(limit * MEMORY_SHARE) >> 20}MiB'"

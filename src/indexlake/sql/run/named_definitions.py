@@ -24,7 +24,17 @@ from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import parse_statement
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.macro_body import names_something
-from indexlake.sql.plan.own_names import NEXT, NO_MACROS, Definitions, Meaning, asks, put_in, replaced, types_of
+from indexlake.sql.plan.own_names import (
+    NEXT,
+    NO_MACROS,
+    Definitions,
+    Meaning,
+    asks,
+    drafted,
+    put_in,
+    replaced,
+    types_of,
+)
 from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
@@ -34,6 +44,7 @@ from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import comment_on_index
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.search_path import namespace_of
+from indexlake.sql.run.sequence_functions import draft_with_sequences
 
 _KINDS = ("macro", "table macro", "type")
 _Naming = (
@@ -43,7 +54,7 @@ _Naming = (
 
 
 def takes_numbers(text: Fragment) -> bool:
-    return text.has_word(NEXT, "nextval")  # the latter is of a temporary sequence
+    return text.has_word(NEXT, drafted(NEXT), "nextval")  # the latter is of a temporary sequence
 
 
 # ---------------------------------------------------------------- in statements
@@ -67,9 +78,10 @@ def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: F
     sequence_in = partial(namespace_of, view, kind="sequence")
     lasting = stored or (isinstance(statement, st.CreateView) and not statement.temporary)
     temporary = () if lasting else {name for kind, name in engine.temporary_names if kind == "sequence"}
+    draft = None if isinstance(statement, st.CreateView) else draft_with_sequences(engine, view)
     meaning = Meaning(
-        view.path, known, engine.printed, aggregates, stored, sequence_in=sequence_in, temporary=temporary
-    )  # fmt: skip
+        view.path, known, engine.printed, aggregates, stored, sequence_in=sequence_in, temporary=temporary, draft=draft
+    )
     made = replaced(text, types, meaning)
     if made is text:
         return statement, text

@@ -15,6 +15,7 @@ from indexlake.sql.parse.statement import Query
 from indexlake.sql.parse.table_calls import written_out
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.plan.at_clause import At
+from indexlake.sql.plan.own_names import of_draft
 from indexlake.sql.plan.plain_select import plain_select
 from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.query_tables import TEMPORARY, parse_query
@@ -28,6 +29,7 @@ from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.scan_answers import point_answer, scan_answer
 from indexlake.sql.run.searches import WantedSearch
+from indexlake.sql.run.sequence_functions import draft_with_sequences
 from indexlake.sql.run.staged_files import StagingFolder, with_local_files
 
 
@@ -91,6 +93,8 @@ def _reachable(engine: Engine, query: Query, parameters: Parameters, files: list
 
 def _with_views(engine: Engine, view: Viewpoint, query: Query, views: Mapping[int, View]) -> Query:
     """Return the query with its views as subqueries; cached with the query as long as the views stay the same."""
+    draft = draft_with_sequences(engine, view)
+    views = {number: replace(found, text=of_draft(found.text, draft)) for number, found in views.items()}
     known = query.__dict__.setdefault("with_views", {})
     key = view.namespace, tuple((number, found.text, found.columns) for number, found in views.items())
     if key not in known:

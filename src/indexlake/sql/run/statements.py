@@ -339,7 +339,9 @@ class _Session:
             planned = plan_query(self.engine, self.view, statement, self.parameters)
             result = SqlResult(planned.run, planned.snapshot_id)
             # Sequences advance once, when the statement runs, not whenever its rows are read.
-            return table_result(result.to_arrow(), planned.snapshot_id) if takes_numbers(statement.text) else result
+            if takes_numbers(planned.query.fragment):
+                return table_result(result.to_arrow(), planned.snapshot_id)
+            return result
         if isinstance(statement, st.Explain):
             planned = plan_query(
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=statement.analyze
