@@ -349,3 +349,17 @@ def test_statistics_of_old_blocks_are_asked_in_the_type_that_they_were_made_for(
     }
     seen = {where: (t.scan(where).explain().blocks_read, t.scan(where).count()) for where in found}
     assert seen == found
+
+
+def test_a_table_has_as_many_columns_as_the_catalog_can_hold() -> None:
+    with il.connect(":memory:") as lake:
+        t = lake.create_table("wide", {f"c{n}": "int64" for n in range(1997)}, primary_key="c0")
+        t.insert({"c0": 1, "c1996": 7})
+        assert t.get(1)["c1996"] == 7
+        before = lake.snapshot_id
+        with pytest.raises(il.SchemaError, match="at most 1,997 columns"):
+            t.add_column("one_more", "int64")
+        with pytest.raises(il.SchemaError, match="would have 1,998"):
+            lake.create_table("wider", {f"c{n}": "int64" for n in range(1998)})
+        assert lake.snapshot_id == before
+        assert t.get(1)["c1996"] == 7

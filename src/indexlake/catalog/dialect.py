@@ -40,6 +40,8 @@ class Dialect:
     clustered: str
     """Appended to CREATE TABLE so that rows are stored in primary-key order, if the database can do that."""
     table_query: str
+    most_columns: int
+    """The most columns of a table."""
 
     def among(self, key: str, rest: str) -> str:
         """Return a condition for the rows that ``select {key} {rest}`` finds, without looking each one up again."""
@@ -59,6 +61,7 @@ SQLITE = Dialect(
     text_type="TEXT",
     clustered=" WITHOUT ROWID",
     table_query="select 1 from sqlite_schema where type = 'table' and name = ?",
+    most_columns=2000,
 )
 
 POSTGRES = Dialect(
@@ -69,4 +72,5 @@ POSTGRES = Dialect(
     text_type='TEXT COLLATE "C"',
     clustered="",
     table_query="select 1 from pg_catalog.pg_tables where schemaname = current_schema() and tablename = ?",
+    most_columns=1600,
 )

@@ -19,6 +19,7 @@ from indexlake.catalog import dialect
 from indexlake.catalog.conditions import compare_sql, test_sql
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, Query, Transaction
+from indexlake.errors import SchemaError
 from indexlake.expr.test import Test
 from indexlake.schema import Field, TableSchema
 from indexlake.types import Codec, SqlValue
@@ -40,6 +41,7 @@ _NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _LIVE_UP_TO = "_end is null and (_begin, _indexlake_row_id) <= (?, ?) order by _begin, _indexlake_row_id"
 _DEAD_UP_TO = "_end is not null and (_end, _indexlake_row_id) <= (?, ?) order by _end, _indexlake_row_id"
 _IN_LIMIT = 500
+_OWN_COLUMNS = 3
 _FEW_VERSIONS = 8
 
 
@@ -58,6 +60,7 @@ class InlineTables:
         self._catalog = catalog
 
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
+        self._check_width(len(fields))
         d, name = self._catalog.dialect, inline_table(table_id)
         columns = ", ".join(self._column(f) for f in fields)
         statements = [
@@ -76,7 +79,18 @@ class InlineTables:
     def drop(self, tx: Transaction, table_id: int) -> None:
         tx.execute(f"drop table if exists {quote(inline_table(table_id))}")
 
+    def _check_width(self, columns: int) -> None:
+        most = self._catalog.dialect.most_columns - _OWN_COLUMNS
+        if columns > most:
+            raise SchemaError(
+                f"A table has at most {most:,} columns, because its newest rows lie in the catalog's database; this one "
+                f"would have {columns:,}. Make one struct of columns that belong together, or several tables."
+            )
+
     def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None:
+        if fields:
+            query = "select count(*) from indexlake_field where table_id = ? and end_snapshot is null"
+            self._check_width(int(tx.rows(query, (table_id,))[0][0]))
         name = quote(inline_table(table_id))
         tx.execute_batch([f"alter table {name} add column {self._column(f)}" for f in fields])
 
