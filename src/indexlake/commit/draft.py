@@ -39,7 +39,7 @@ class Drafted:
 
     change: DefinitionChange
     numbers: Numbers = field(default_factory=Numbers)
-    happened: bool | None = None  # whether there was anything to change
+    outcome: Any = None  # whether there was anything to change, and what it replaced
 
     @property
     def table_id(self) -> int | None:
@@ -48,9 +48,10 @@ class Drafted:
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         with self.numbers.given():
             happened = self.change.apply(tx, hot, snapshot)
-        if self.happened is None:
-            self.happened = happened
-        elif happened != self.happened:
+        outcome = (happened, tuple(getattr(self.change, "replaced", ())))
+        if self.outcome is None:
+            self.outcome = outcome
+        elif outcome != self.outcome:
             raise ConflictError(
                 "Another commit has created or dropped what this transaction defines, after it began. Run it again; "
                 "lake.run does so by itself."
@@ -92,7 +93,8 @@ class Draft:
             for name, taken in drafted.numbers.counts().items():
                 tables.next_values(tx, name, taken)
             tx.commit()
-        if not drafted.happened:
+        happened, _ = drafted.outcome
+        if not happened:
             return self
         created = frozenset(table_id for table_id, is_new, ended in found if is_new and not ended)
         dropped = frozenset(table_id for table_id, _, ended in found if ended)
