@@ -431,9 +431,14 @@ def test_a_conflict_shows_as_soon_as_the_transaction_looks(pair: Pair) -> None:
         other.table("t").add_column("w", "int64")
         with pytest.raises(il.ConflictError, match=r"'main\.t'.*was changed by another commit"):
             tx.table("t").add_column("x", "int64")
+        with pytest.raises(il.ConflictError, match=r"'main\.t'.*was changed by another commit"):
+            tx.table("t").rename_column("v", "w")  # a name that only the other one has given
         tx.create_table("n", T)
         assert tx.table("t").schema.names == ["id", "v"]
-    assert lake.tables() == ["main.n", "main.t"]
+        other.drop_table("t")
+        with pytest.raises(il.ConflictError, match=r"'main\.t'.*was changed by another commit"):
+            tx.table("t").drop_column("v")
+    assert lake.tables() == ["main.n"]
 
 
 @pytest.mark.parametrize("name", ["n", "s.n"])

@@ -82,7 +82,10 @@ class Draft:
         The numbers that it takes are used up, whatever becomes of the transaction.
         """
         drafted = Drafted(change)
-        new = replace(self, changes=(*self.changes, drafted), version=-next(_versions))
+        named = () if change.table_id is None else (change.table_id,)
+        new = replace(
+            self, changes=(*self.changes, drafted), altered=self.altered.union(named), version=-next(_versions)
+        )
         found: list[tuple[int, bool, bool]] = []
         with catalog.transaction() as tx:
             with suppress(_Undone), tx.savepoint():
