@@ -470,6 +470,18 @@ def test_a_table_to_create_if_there_is_none_is_a_conflict_if_there_is_one_by_the
         tx.commit()
 
 
+def test_what_others_have_built_on_a_column_that_it_drops_is_a_conflict(pair: Pair) -> None:
+    lake, other = pair
+    tx = lake.transaction()
+    tx.table("t").drop_column("v")
+    other.table("t").create_index("by_v", "v")
+    with pytest.raises(il.ConflictError, match=r"Another commit has changed what .* index 'by_v' needs it"):
+        tx.table("t")
+    with pytest.raises(il.ConflictError, match=r"Another commit has changed what .* index 'by_v' needs it"):
+        tx.commit()
+    assert rows(lake.table("t")) == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+
+
 def test_a_table_that_it_has_not_seen_is_not_replaced(pair: Pair) -> None:
     lake, other = pair
     tx = lake.transaction()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits, rewound, tables
 from indexlake.catalog.numbers import Numbers
-from indexlake.errors import ConflictError, NotFoundError
+from indexlake.errors import ConflictError, NotFoundError, SchemaError
 from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.seen import Seen
 from indexlake.snapshots.state import TableState, load
@@ -46,8 +46,17 @@ class Drafted:
         return self.change.table_id
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        with self.numbers.given():
-            happened = self.change.apply(tx, hot, snapshot)
+        try:
+            with self.numbers.given():
+                happened = self.change.apply(tx, hot, snapshot)
+        except (SchemaError, NotFoundError) as error:
+            if self.outcome is None:
+                raise
+            raise ConflictError(
+                "Another commit has changed what a definition of this transaction depends on, after it began. Run it "
+                f"again; lake.run does so by itself. {error}",
+                **error.details,
+            ) from None
         outcome = (happened, tuple(getattr(self.change, "replaced", ())))
         if self.outcome is None:
             self.outcome = outcome

@@ -12,7 +12,6 @@ from indexlake.expr.templates import template_of, with_rule
 from indexlake.schema import COMMENT, Field
 from indexlake.types import check_supported
 
-
 _THE_SAME = ("field_id", "nullable", "default", "default_sql", "metadata")  # its snapshot is not known before a commit
 
 
