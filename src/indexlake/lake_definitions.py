@@ -166,7 +166,10 @@ class LakeDefinitions:
                     raise
                 return self.table(name)  # somebody else has created it
             return Table(lake, made._table_id, made._name)
-        return self._create_table(change, rows, progress)
+        if rows is None or self._transaction is None:
+            return self._create_table(change, rows, progress)
+        with self._transaction.all_or_nothing():
+            return self._create_table(change, rows, progress)
 
     def _create_table(self, change: CreateTable, rows: Any, progress: bool | None) -> Table:
         lake = self._as_lake()

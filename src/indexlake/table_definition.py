@@ -58,9 +58,11 @@ class TableDefinition:
 
     def set_not_null(self, column: str) -> None:
         """Forbid nulls in the column.  If a row has one, the error shows the row and nothing changes."""
+        from indexlake.pipeline.job import all_or_nothing
         from indexlake.pipeline.validate import set_not_null
 
-        set_not_null(self._as_table(), column)
+        with all_or_nothing(table := self._as_table()):
+            set_not_null(table, column)
 
     def drop_not_null(self, column: str) -> WriteResult:
         """Allow nulls in the column from now on."""
@@ -75,9 +77,11 @@ class TableDefinition:
         --------
         >>> t.add_check("total >= 0")
         """
+        from indexlake.pipeline.job import all_or_nothing
         from indexlake.pipeline.validate import add_check
 
-        add_check(self._as_table(), condition, name)
+        with all_or_nothing(table := self._as_table()):
+            add_check(table, condition, name)
 
     def drop_check(self, name: str) -> WriteResult:
         """Remove a check."""

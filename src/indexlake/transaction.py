@@ -7,8 +7,8 @@ the transaction's own reads see them.  A transaction belongs to the thread that 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog.index_definitions import CreateIndex
@@ -46,6 +46,7 @@ class Transaction(LakeDefinitions):
         self._pin: Pin | None = None
         self.watching: ChangedRows | None = None  # notified of each change before it is made
         self.draft: Draft | None = None  # what it has defined
+        self._numbered: set[int] = set()  # tables that it has created, even if it has dropped them again
         self._undo: list[Callable[[], None]] = []
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
@@ -222,13 +223,26 @@ class Transaction(LakeDefinitions):
         except BaseException:
             self.draft = before if before.changes else None
             raise
-        for table_id in draft.created - before.created:
+        for table_id in draft.created - self._numbered:
             lake._row_ids.begin(table_id)
-        for table_id in before.created - draft.created:
-            lake._row_ids.end(table_id)
-        ws = self.write_set
-        ws.tables, ws.draft, ws.definitions = tables, draft, list(draft.changes)
+            self._numbered.add(table_id)
+        self._take(draft, tables)
         return WriteResult(0)
+
+    def _take(self, draft: Draft | None, tables: dict[int, TableWrites]) -> None:
+        ws, self.draft = self.write_set, draft
+        ws.tables, ws.draft, ws.definitions = tables, draft, [] if draft is None else list(draft.changes)
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Undo what several steps have done in the transaction if one of them fails."""
+        draft, tables = self.draft, {number: writes.copied() for number, writes in self.write_set.tables.items()}
+        try:
+            yield
+        except BaseException:
+            if self.state == "open":
+                self._take(draft, tables)
+            raise
 
     def _build_indexes(self, draft: Draft) -> None:
         """Index the rows for which the transaction has created indexes; until that is done, they are scanned."""
@@ -240,8 +254,8 @@ class Transaction(LakeDefinitions):
                     build(self._lake, change)
 
     def _forget_new_tables(self) -> None:
-        for table_id in () if self.draft is None else self.draft.created:
-            self._lake._row_ids.end(table_id)
+        while self._numbered:
+            self._lake._row_ids.end(self._numbered.pop())
 
     def is_outdated(self, state: TableState) -> bool:
         """Return whether a statement was made for columns that the table no longer has."""

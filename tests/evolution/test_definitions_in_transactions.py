@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import indexlake as il
@@ -266,6 +267,55 @@ def test_a_definition_that_is_refused_leaves_the_transaction_as_it_was(pair: Pai
     assert (len(lake.table("n")), len(lake.table("t"))) == (1, 3)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda tx: tx.create_table("n", pa.table({"id": range(70_000)}), replace=True, checks=["id < 69999"]),
+        lambda tx: tx.create_table("m", pa.table({"id": range(9)}), checks=["id < 8"]),
+        lambda tx: tx.sql("create or replace table n as select cast(v as bigint) as x from t"),
+        lambda tx: tx.sql("alter table big alter v type bigint using length(v)"),
+        lambda tx: tx.sql("alter table t alter v type bigint using cast(v as bigint)"),
+        lambda tx: tx.table("t").add_check("id < 3"),
+        lambda tx: tx.sql("alter table t alter v set not null"),
+        lambda tx: tx.sql("alter table n alter v type bigint using cast(v as bigint)"),
+    ],
+)
+def test_a_definition_of_several_steps_that_fails_leaves_the_transaction_as_it_was(
+    pair: Pair, wrong: Callable[[il.Transaction], object]
+) -> None:
+    """Whichever of its steps is refused; all its writes are kept, and it can go on."""
+    lake, other = pair
+    lake.table("t").set_config(direct_write_row_count=2)
+    lake.create_table("big", rows(lake.table("t")), config=il.TableConfig(direct_write_row_count=2))
+    with lake.transaction() as tx:
+        tx.create_table("n", T, primary_key="id").insert({"id": 1, "v": "kept"})
+        tx.table("t").insert([{"id": 3, "v": None}, {"id": 4, "v": "kept"}])
+        tx.table("t").update({"v": "changed"}, "id = 1")
+        with pytest.raises(il.IndexLakeError):
+            wrong(tx)
+        assert tx.table("n").get(1) == {"id": 1, "v": "kept"}
+        assert [r["v"] for r in rows(tx.table("t"))] == ["changed", "b", None, "kept"]
+        tx.table("n").insert({"id": 2, "v": "also"})
+        tx.table("t").delete("id = 2")
+    assert [r["v"] for r in rows(other.table("n"))] == ["kept", "also"]
+    assert rows(other.table("t")) == [{"id": 1, "v": "changed"}, {"id": 3, "v": None}, {"id": 4, "v": "kept"}]
+    assert other.tables() == ["main.big", "main.n", "main.t"]
+    assert rows(other.table("big")) == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+    assert other.table("t").checks() == {}
+    assert not lake.pipeline("threads").verify().problems
+
+
+def test_a_column_of_a_new_table_gets_another_type_whatever_others_commit(pair: Pair) -> None:
+    lake, other = pair
+    with lake.transaction() as tx:
+        tx.create_table("n", [{"id": 1, "v": "12"}])
+        tx.sql("alter table n alter v type bigint")
+        other.create_table("m", T)
+        assert rows(tx.table("n")) == [{"id": 1, "v": 12}]
+        tx.sql("alter table t rename v to w; alter table t alter w type bigint using length(w)")
+    assert rows(lake.table("n")) == [{"id": 1, "v": 12}]
+
+
 @pytest.mark.parametrize("prefix", ["sql.", "commit.", "file."])
 def test_whichever_call_fails_everything_is_there_or_nothing(any_lake: il.Lake, prefix: str) -> None:
     any_lake.create_table("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], primary_key="id")
@@ -381,9 +431,14 @@ def test_a_conflict_shows_as_soon_as_the_transaction_looks(pair: Pair) -> None:
         other.table("t").add_column("w", "int64")
         with pytest.raises(il.ConflictError, match=r"'main\.t'.*was changed by another commit"):
             tx.table("t").add_column("x", "int64")
+        with pytest.raises(il.ConflictError, match=r"'main\.t'.*was changed by another commit"):
+            tx.table("t").rename_column("v", "w")  # a name that only the other one has given
         tx.create_table("n", T)
         assert tx.table("t").schema.names == ["id", "v"]
-    assert lake.tables() == ["main.n", "main.t"]
+        other.drop_table("t")
+        with pytest.raises(il.ConflictError, match=r"'main\.t'.*was changed by another commit"):
+            tx.table("t").drop_column("v")
+    assert lake.tables() == ["main.n"]
 
 
 @pytest.mark.parametrize("name", ["n", "s.n"])
@@ -413,6 +468,28 @@ def test_a_table_to_create_if_there_is_none_is_a_conflict_if_there_is_one_by_the
     other.create_table("m", T)
     with pytest.raises(il.ConflictError, match="has created or dropped what this transaction defines"):
         tx.commit()
+
+
+def test_what_others_have_built_on_a_column_that_it_drops_is_a_conflict(pair: Pair) -> None:
+    lake, other = pair
+    tx = lake.transaction()
+    tx.table("t").drop_column("v")
+    other.table("t").create_index("by_v", "v")
+    with pytest.raises(il.ConflictError, match=r"Another commit has changed what .* index 'by_v' needs it"):
+        tx.table("t")
+    with pytest.raises(il.ConflictError, match=r"Another commit has changed what .* index 'by_v' needs it"):
+        tx.commit()
+    assert rows(lake.table("t")) == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+
+
+def test_a_table_that_it_has_not_seen_is_not_replaced(pair: Pair) -> None:
+    lake, other = pair
+    tx = lake.transaction()
+    tx.create_table("n", T, replace=True)
+    other.create_table("n", T).insert({"id": 2})
+    with pytest.raises(il.ConflictError, match="has created or dropped what this transaction defines"):
+        tx.commit()
+    assert rows(lake.table("n")) == [{"id": 2, "v": None}]
 
 
 def test_schemas_and_views_that_two_create_are_refused(pair: Pair) -> None:

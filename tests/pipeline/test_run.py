@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
@@ -243,3 +244,21 @@ def test_the_command_line_says_what_is_wrong(command):
     command("freeze", "--older-than", "soon", *THREADS, code=2)
     done = CliRunner().invoke(app, ["pipeline", "dump", "/nowhere/at/all", *THREADS])
     assert isinstance(done.exception, il.NotFoundError)
+
+
+def test_a_table_that_is_dropped_as_a_call_begins_is_left_out(two_handles, on_step):
+    lake, other = two_handles
+    calls = [lake.pipeline("threads").dump, lake.pipeline("threads").expire, lake.pipeline("threads").run]
+    for nth, call in itertools.product(range(1, 12), calls):
+        lake.create_table("short", [{"id": 1}])
+        lake.create_table("t", [{"id": 1}], replace=True)
+        steps = itertools.count(1)
+
+        def drop(step, nth=nth, steps=steps):
+            if step == "sql.query" and next(steps) == nth:
+                other.drop_table("short")
+
+        on_step(drop)
+        call()
+        on_step(None)
+        lake.drop_table("short", missing_ok=True)

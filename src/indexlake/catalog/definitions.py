@@ -261,6 +261,7 @@ class CreateTable:
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         existing = find_table(tx, self.namespace, self.name)
+        self.replaced.clear()
         if existing is not None and self.replace:
             end_table(tx, existing.table_id, snapshot)
             self.replaced[:] = [existing.table_id]

@@ -20,7 +20,7 @@ from indexlake.catalog import commits, rewound, tables
 from indexlake.catalog.named import named_in
 from indexlake.catalog.numbers import Numbers
 from indexlake.catalog.owned_sequences import tables_needing
-from indexlake.errors import ConflictError, NotFoundError
+from indexlake.errors import ConflictError, NotFoundError, SchemaError
 from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.seen import Seen
 from indexlake.snapshots.state import TableState, load
@@ -43,18 +43,28 @@ class Drafted:
 
     change: DefinitionChange
     numbers: Numbers = field(default_factory=Numbers)
-    happened: bool | None = None  # whether there was anything to change
+    outcome: Any = None  # whether there was anything to change, and what it replaced
 
     @property
     def table_id(self) -> int | None:
         return self.change.table_id
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        with self.numbers.given():
-            happened = self.change.apply(tx, hot, snapshot)
-        if self.happened is None:
-            self.happened = happened
-        elif happened != self.happened:
+        try:
+            with self.numbers.given():
+                happened = self.change.apply(tx, hot, snapshot)
+        except (SchemaError, NotFoundError) as error:
+            if self.outcome is None:
+                raise
+            raise ConflictError(
+                "Another commit has changed what a definition of this transaction depends on, after it began. Run it "
+                f"again; lake.run does so by itself. {error}",
+                **error.details,
+            ) from None
+        outcome = (happened, tuple(getattr(self.change, "replaced", ())))
+        if self.outcome is None:
+            self.outcome = outcome
+        elif outcome != self.outcome:
             raise ConflictError(
                 "Another commit has created or dropped what this transaction defines, after it began. Run it again; "
                 "lake.run does so by itself."
@@ -86,7 +96,10 @@ class Draft:
         The numbers that it takes are used up, whatever becomes of the transaction.
         """
         drafted = Drafted(change)
-        new = replace(self, changes=(*self.changes, drafted), version=-next(_versions))
+        named = () if change.table_id is None else (change.table_id,)
+        new = replace(
+            self, changes=(*self.changes, drafted), altered=self.altered.union(named), version=-next(_versions)
+        )
         found: list[tuple[int, bool, bool]] = []
         own: dict[str, Named | None] = {}
         needing: set[int] = set()
@@ -102,7 +115,8 @@ class Draft:
             for name, taken in drafted.numbers.counts().items():
                 tables.next_values(tx, name, taken)
             tx.commit()
-        if not drafted.happened:
+        happened, _ = drafted.outcome
+        if not happened:
             return self
         created = frozenset(table_id for table_id, is_new, ended in found if is_new and not ended)
         dropped = frozenset(table_id for table_id, _, ended in found if ended)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -141,6 +141,13 @@ class TableWrites:
         self.__init__(state, base)  # type: ignore[misc]
         self.truncate, self.blind, self.locked = True, blind, locked
 
+    def copied(self) -> TableWrites:
+        """Return the same changes, to go back to."""
+        other = copy(self)
+        vars(other).update({k: copy(v) for k, v in vars(self).items() if isinstance(v, dict | set | list | BitMap64)})
+        other.blocks = [replace(block, dead=copy(block.dead)) for block in self.blocks]
+        return other
+
     # -- a definition that changed
 
     def redefined(self, state: TableState) -> TableWrites:
@@ -149,7 +156,7 @@ class TableWrites:
         if self.blocks and new.columns != old.columns:
             raise SchemaError(
                 f"Table {self.state.table.full_name!r} cannot be altered in this transaction, which has written many "
-                "rows to it, straight to files. Alter the table before that, or in another transaction."
+                "rows to it, straight to files. Alter the table before that, or outside the transaction."
             )
         other = copy(self)
         other.state, other._row_of_key = state, None

@@ -58,7 +58,7 @@ class Alter:
         self.result: WriteResult | None = None
         state = table._state()
         record = state.table
-        if record.end_snapshot is not None:
+        if record.end_snapshot is not None and table._tx is None:  # to a transaction it is still there: a conflict
             raise NotFoundError(f"Table {record.full_name!r} was dropped.", name=record.full_name)
         self._definition = Definition.of(record.namespace, record.name, record.config, state.current)
 

@@ -12,6 +12,8 @@ from indexlake.expr.templates import template_of, with_rule
 from indexlake.schema import COMMENT, Field
 from indexlake.types import check_supported
 
+_THE_SAME = ("field_id", "nullable", "default", "default_sql", "metadata")  # its snapshot is not known before a commit
+
 
 @dataclass(frozen=True, slots=True)
 class AddGenerated:
@@ -41,7 +43,7 @@ class TakePlace:
     def on(self, d: Definition) -> Definition:
         new, old = d.column(self.column), d.column(self.of.name)
         record = old.before
-        if record is None or (record.field_id, record.begin_snapshot) != (self.of.field_id, self.of.begin_snapshot):
+        if record is None or any(getattr(record, part) != getattr(self.of, part) for part in _THE_SAME):
             raise SchemaError(f"Column {self.of.name!r} was altered meanwhile. Run it again.", column=self.of.name)
         d.refuse_key(old, "its type cannot change")
         if old.field.generated is not None:

@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import uuid
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -240,6 +241,11 @@ class _InTransaction:
         return self
 
     def __exit__(self, *how: object) -> None: ...
+
+
+def all_or_nothing(table: Table) -> AbstractContextManager[None]:
+    """In a transaction, steps that fail leave it as it was; by itself, each step is a commit, undone by another one."""
+    return nullcontext() if table._tx is None else table._tx.all_or_nothing()
 
 
 def job_on(table: Table, kind: str, scope: str) -> Job | _InTransaction:

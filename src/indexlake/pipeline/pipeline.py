@@ -263,11 +263,15 @@ class Pipeline:
 
     def _tables(self, table: str | None, *, dropped: bool = False) -> list[Due]:
         """Return the named table, or all of them; ``dropped`` adds those that were dropped but have not expired."""
-        names = [table] if table is not None else self._lake.tables()
-        found = [Due(t.name, t._table_id, False) for t in map(self._lake.table, names)]
-        if dropped and table is None:
-            with self._lake.catalog.read() as r:
-                found += [Due(f"{t.full_name} (dropped)", t.table_id, True) for t in definitions.list_dropped_tables(r)]
+        if table is not None:
+            named = self._lake.table(table)
+            return [Due(named.name, named._table_id, False)]
+        self._lake._check()
+        with self._lake._seen() as seen:
+            found = [Due(t.full_name, t.table_id, False) for t in definitions.list_tables(seen.r, seen.at)]
+            if dropped:
+                gone = definitions.list_dropped_tables(seen.r)
+                found += [Due(f"{t.full_name} (dropped)", t.table_id, True) for t in gone]
         return found
 
 

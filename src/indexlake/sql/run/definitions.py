@@ -74,7 +74,8 @@ class Definitions:
     def run(self, statement: st.Definition) -> SqlChange:
         if self._view.transaction is None:
             return self._run(statement)
-        with self._engine.undoing(self._view.transaction.when_undone):
+        transaction = self._view.transaction
+        with self._engine.undoing(transaction.when_undone), transaction.all_or_nothing():
             return self._run(statement)
 
     def _run(self, statement: st.Definition) -> SqlChange:
