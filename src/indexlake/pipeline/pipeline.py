@@ -150,15 +150,21 @@ class Pipeline:
         return self._each("thaw", table, partial(thaw, self._lake, runner=self._runner))
 
     def build_index(
-        self, table: str | None = None, index: str | None = None, *, group_rows: int | None = None
+        self,
+        table: str | None = None,
+        index: str | None = None,
+        *,
+        group_rows: int | None = None,
+        rebuild: bool = False,
     ) -> dict[str, BuildResult]:
         """Write missing index segments, for blocks that are older than the index or whose segment failed.
 
         ``group_rows`` limits the memory of a task: it indexes neighbouring blocks of up to that many rows together.
+        ``rebuild`` replaces the segments that there are, because files of them are damaged or lost.
         """
         if group_rows is not None and (not isinstance(group_rows, int) or group_rows < 1):
             raise SchemaError(f"group_rows must be a whole number, 1 or more; got {group_rows!r}.")
-        job = partial(build_index, runner=self._runner, group_rows=group_rows)
+        job = partial(build_index, runner=self._runner, group_rows=group_rows, rebuild=rebuild)
         return self._each_index("build_index", table, index, job)
 
     def merge_index(self, table: str | None = None, index: str | None = None) -> dict[str, FoldResult]:
