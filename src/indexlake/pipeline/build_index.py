@@ -8,11 +8,12 @@ all the same, for readers of the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
+from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.catalog import data_files, segments, table_heads
 from indexlake.commit.requirements import require_plan
@@ -111,7 +112,7 @@ def build_index(
 
 
 def plan(lake: Lake, table_id: int, index_id: int, group_rows: int, *, rebuild: bool = False) -> list[BuildTask]:
-    """Return groups of live blocks without a segment (with ``rebuild``: of all), as of one read transaction."""
+    """Return groups of live blocks without a segment, with ``rebuild`` of all blocks, as of one read transaction."""
     state = lake._readings.latest(table_id)
     coverage = state.indexes.get(index_id)
     if state.table.end_snapshot is not None or coverage is None or coverage.index.end_snapshot is not None:
@@ -120,7 +121,7 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int, *, rebuild: 
     most = min(group_rows, kind_named(index.kind).most_rows)
     groups: list[list[BlockTask]] = []
     rows = 0
-    for task in _live_blocks(state) if rebuild else uncovered_blocks(state, index_id):
+    for task in (_all_blocks if rebuild else uncovered_blocks)(state, index_id):
         if not groups or rows + task.record_count > most:
             groups.append([])
             rows = 0
@@ -138,15 +139,23 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int, *, rebuild: 
 
 
 def uncovered_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
-    """Return the live blocks without a segment, with all their rows: even deleted ones and ones newer than a reader."""
+    """Yield the live blocks without a segment, with all their rows: even deleted ones and ones newer than a reader."""
     gaps = state.indexes[index_id].gaps
-    return _live_blocks(state, gaps) if gaps else iter(())
+    for block in state.blocks.records if gaps else ():
+        if block.data_file_id in gaps and block.end_snapshot is None:
+            yield _whole(state, block)
 
 
-def _live_blocks(state: TableState, among: Collection[int] | None = None) -> Iterator[BlockTask]:
+def _all_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
+    """Yield the blocks with a segment, also those that only readers of the past see, and live ones without."""
+    gaps = state.indexes[index_id].gaps
     for block in state.blocks.records:
-        if block.end_snapshot is None and (block.role != "history" if among is None else block.data_file_id in among):
-            yield replace(block_task(state, block, state.at), deleted=None, versions_up_to=None)
+        if block.role != "history" and (block.end_snapshot is None or block.data_file_id not in gaps):
+            yield _whole(state, block)
+
+
+def _whole(state: TableState, block: BlockRecord) -> BlockTask:
+    return replace(block_task(state, block, state.at), deleted=None, versions_up_to=None)
 
 
 def live_gaps(state: TableState, index_id: int) -> list[int]:
