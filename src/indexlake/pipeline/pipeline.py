@@ -178,7 +178,7 @@ class Pipeline:
         if index is not None and table is None:
             raise SchemaError("index=… names an index of one table: give the table's name too.")
         stop, results = self._begin(), {}
-        failed: list[IndexLakeError] = []
+        failed: list[Exception] = []
         for t in self._tables(table):
             state = self._lake._readings.latest(t.table_id)
             found = state.live_indexes
@@ -194,7 +194,7 @@ class Pipeline:
                     )
                 except JobStopped:
                     raise
-                except IndexLakeError as error:
+                except Exception as error:  # whatever the kind raises, which may be of another package
                     error.add_note(f"in {kind} of {name}; the other indexes had their turn")
                     failed.append(error)
             publish_meta(self._lake, t.table_id)
