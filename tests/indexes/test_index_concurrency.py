@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -189,3 +191,17 @@ def test_a_unique_index_lets_no_duplicate_through_and_one_that_never_came_refuse
                 values = duplicates()
                 t.delete("id >= 1000 and a in $values", {"values": values})
         assert outcomes["published"] >= 1, outcomes
+
+
+def test_segments_of_a_table_that_only_gets_blocks_are_folded_in_the_background(tmp_path: Path) -> None:
+    with il.connect(tmp_path / "lake") as lake:
+        config = il.TableConfig(direct_write_row_count=10)
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id", config=config)
+        t.create_index("by_v", "v")
+        for n in range(30):
+            t.insert(pa.table({"id": range(n * 20, n * 20 + 20), "v": range(20)}))
+        deadline = time.monotonic() + 30
+        while t.index("by_v").info.segments > 8 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert t.index("by_v").info.segments <= 8
+        assert t.count("v = 7") == 30

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.indexes.registry import KINDS
+from indexlake.indexes.registry import KINDS, kind_named
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "closest"
 
@@ -84,3 +84,35 @@ def test_what_it_does_not_take_is_refused(lake: il.Lake) -> None:
         table.search("i", "x").to_arrow()
     with pytest.raises(il.NotFoundError, match="there are bm25, btree, closest, hash"):
         table.create_index("j", "id", kind="nearby")
+
+
+def test_whatever_it_raises_other_indexes_and_tables_have_their_turn(
+    lake: il.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = {"id": "int64", "total": "float64", "vec": pa.list_(pa.float32(), 2)}
+    config = il.TableConfig(direct_write_row_count=10)
+    tables = [lake.create_table(name, vectors, primary_key="id", config=config) for name in ("first", "second")]
+    for t in tables:
+        t.create_index("by_total", "total", kind="closest")
+        t.create_index("near", "vec", kind="hnsw")  # which an insert leaves to the background
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("a bug in the kind")
+
+    def states(t: il.Table) -> dict[str, str]:
+        return {info.name: info.state for info in t.indexes()}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind_named("closest"), "builder", fail)
+        for t in tables:
+            t.insert([{"id": n, "total": float(n), "vec": [n, 1]} for n in range(20)])
+        lake.pipeline("threads").run()
+        assert [states(t) for t in tables] == [{"by_total": "failing", "near": "ready"}] * 2
+        assert "a bug in the kind" in str(tables[0].index("by_total").info.last_error)
+        for t in tables:
+            t.insert([{"id": n, "total": float(n), "vec": [n, 1]} for n in range(20, 40)])
+        with pytest.raises(ValueError, match="a bug in the kind"):
+            lake.pipeline("threads").build_index()
+        assert [states(t) for t in tables] == [{"by_total": "failing", "near": "ready"}] * 2
+    lake.pipeline("threads").run()
+    assert [states(t) for t in tables] == [{"by_total": "ready", "near": "ready"}] * 2

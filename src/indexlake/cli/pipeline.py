@@ -127,10 +127,17 @@ OneIndex = Annotated[str | None, typer.Option("--index", help="One index of the 
 
 @app.command()
 def build_index(
-    lake: Lake, table: OneTable = None, index: OneIndex = None, runner: RunnerName = "spark", as_json: AsJson = False
+    lake: Lake,
+    table: OneTable = None,
+    index: OneIndex = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Also replace existing segments: some are damaged.")
+    ] = False,
+    runner: RunnerName = "spark",
+    as_json: AsJson = False,
 ) -> None:
     """Write missing index segments."""
-    _run(lake, runner, as_json, lambda jobs: jobs.build_index(table, index))
+    _run(lake, runner, as_json, lambda jobs: jobs.build_index(table, index, rebuild=rebuild))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
+from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.catalog import data_files, segments, table_heads
 from indexlake.commit.requirements import require_plan
@@ -52,7 +53,7 @@ class BuildTask:
     index: Index
     schema: TableSchema
     blocks: tuple[BlockTask, ...]
-    outdated: Mapping[int, int]  # blocks with a segment made before a column got another type: data file → segment
+    outdated: Mapping[int, int]  # blocks whose segment this one replaces: data file → segment
 
     @property
     def rows(self) -> int:
@@ -91,15 +92,16 @@ def build_index(
     runner: Runner | None = None,
     *,
     group_rows: int | None = None,
+    rebuild: bool = False,
     **watched: Unpack[Watched],
 ) -> BuildResult:
-    """Cover every live block of the table with segments; harmless to repeat."""
+    """Cover every live block of the table with segments, with ``rebuild`` with new ones; harmless to repeat."""
     runner = runner or ThreadRunner(lake.storage)
     result = BuildResult()
     with Job(lake, KIND, table_id, str(index_id), **watched) as job:
-        for _ in range(MOST_ROUNDS):
+        for n in range(MOST_ROUNDS):
             job.check()
-            tasks = plan(lake, table_id, index_id, group_rows or GROUP_ROWS)
+            tasks = plan(lake, table_id, index_id, group_rows or GROUP_ROWS, rebuild=rebuild and n == 0)
             faults.step("build_index.planned")
             if not tasks:
                 break
@@ -109,8 +111,8 @@ def build_index(
     return result
 
 
-def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[BuildTask]:
-    """Return groups of live blocks without a segment, as of one read transaction."""
+def plan(lake: Lake, table_id: int, index_id: int, group_rows: int, *, rebuild: bool = False) -> list[BuildTask]:
+    """Return groups of live blocks without a segment, with ``rebuild`` of all blocks, as of one read transaction."""
     state = lake._readings.latest(table_id)
     coverage = state.indexes.get(index_id)
     if state.table.end_snapshot is not None or coverage is None or coverage.index.end_snapshot is not None:
@@ -119,7 +121,7 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[Buil
     most = min(group_rows, kind_named(index.kind).most_rows)
     groups: list[list[BlockTask]] = []
     rows = 0
-    for task in uncovered_blocks(state, index_id):
+    for task in (_all_blocks if rebuild else uncovered_blocks)(state, index_id):
         if not groups or rows + task.record_count > most:
             groups.append([])
             rows = 0
@@ -141,7 +143,19 @@ def uncovered_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
     gaps = state.indexes[index_id].gaps
     for block in state.blocks.records if gaps else ():
         if block.data_file_id in gaps and block.end_snapshot is None:
-            yield replace(block_task(state, block, state.at), deleted=None, versions_up_to=None)
+            yield _whole(state, block)
+
+
+def _all_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
+    """Yield the blocks with a segment, also those that only readers of the past see, and live ones without."""
+    gaps = state.indexes[index_id].gaps
+    for block in state.blocks.records:
+        if block.role != "history" and (block.end_snapshot is None or block.data_file_id not in gaps):
+            yield _whole(state, block)
+
+
+def _whole(state: TableState, block: BlockRecord) -> BlockTask:
+    return replace(block_task(state, block, state.at), deleted=None, versions_up_to=None)
 
 
 def live_gaps(state: TableState, index_id: int) -> list[int]:
@@ -181,7 +195,7 @@ def _run_and_publish(
 def publish(lake: Lake, job: Job, task: BuildTask, segment: SegmentFile) -> bool:
     """Link the blocks that still exist and that no other segment covers; return False if there is none or no index.
 
-    Segments made before a column got another type are replaced.
+    Segments that the plan wants replaced are, unless another job did so in the meantime.
     """
     with Section(lake.catalog, lake._hot) as section:
         if not require_plan(section, job, task.table_id, task.planned_at, task.writer_id):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Unpack
 
-from indexlake.errors import IndexLakeError
 from indexlake.pipeline.build_index import build_index, live_gaps
 from indexlake.pipeline.job import JobBusy, JobStopped, Watched
 from indexlake.pipeline.merge_index import due_folds, merge_index
@@ -43,6 +42,6 @@ def keep(lake: Lake, table_id: int, runner: Runner | None = None, **watched: Unp
                 done[index.name] = "; ".join(filter(None, (done.get(index.name), str(folded))))
         except (JobBusy, JobStopped):
             continue
-        except IndexLakeError as error:
+        except Exception as error:  # whatever the kind raises, which may be of another package
             log.warning("index %r of table %s could not be kept: %s", index.name, state.table.full_name, error)
     return done

@@ -85,7 +85,7 @@ class Maintenance:
                 self._queue(table_id)
         state = writes.state
         if state.ranges is None:
-            due = bool(writes.blocks) and any(index.slow for index in state.live_indexes)
+            due = bool(writes.blocks and state.live_indexes)  # small segments to be folded, or slow ones to be built
         else:
             due = bool(writes.blocks) or writes.truncate or self._has_enough_deletes(table_id, writes)
         if due:
@@ -99,7 +99,7 @@ class Maintenance:
         return enough and gone > 0
 
     def added_blocks(self, table_id: int) -> None:
-        """Note a commit of blocks that an index does not cover yet, or that may have to be merged."""
+        """Note a commit of blocks that may have to be indexed or merged, or whose segments may have to be folded."""
         if self._automatic:
             with self._lock:
                 self._unpublished.add(table_id)

@@ -150,15 +150,21 @@ class Pipeline:
         return self._each("thaw", table, partial(thaw, self._lake, runner=self._runner))
 
     def build_index(
-        self, table: str | None = None, index: str | None = None, *, group_rows: int | None = None
+        self,
+        table: str | None = None,
+        index: str | None = None,
+        *,
+        group_rows: int | None = None,
+        rebuild: bool = False,
     ) -> dict[str, BuildResult]:
         """Write missing index segments, for blocks that are older than the index or whose segment failed.
 
         ``group_rows`` limits the memory of a task: it indexes neighbouring blocks of up to that many rows together.
+        ``rebuild`` replaces the segments that there are, because files of them are damaged or lost.
         """
         if group_rows is not None and (not isinstance(group_rows, int) or group_rows < 1):
             raise SchemaError(f"group_rows must be a whole number, 1 or more; got {group_rows!r}.")
-        job = partial(build_index, runner=self._runner, group_rows=group_rows)
+        job = partial(build_index, runner=self._runner, group_rows=group_rows, rebuild=rebuild)
         return self._each_index("build_index", table, index, job)
 
     def merge_index(self, table: str | None = None, index: str | None = None) -> dict[str, FoldResult]:
@@ -172,7 +178,7 @@ class Pipeline:
         if index is not None and table is None:
             raise SchemaError("index=… names an index of one table: give the table's name too.")
         stop, results = self._begin(), {}
-        failed: list[IndexLakeError] = []
+        failed: list[Exception] = []
         for t in self._tables(table):
             state = self._lake._readings.latest(t.table_id)
             found = state.live_indexes
@@ -188,7 +194,7 @@ class Pipeline:
                     )
                 except JobStopped:
                     raise
-                except IndexLakeError as error:
+                except Exception as error:  # whatever the kind raises, which may be of another package
                     error.add_note(f"in {kind} of {name}; the other indexes had their turn")
                     failed.append(error)
             publish_meta(self._lake, t.table_id)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from indexlake.errors import AlreadyExistsError, CorruptionError, IndexLakeError, NotFoundError, StorageError
+from indexlake.storage.names import FileName
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free space and try again",
@@ -98,20 +99,24 @@ def first_line(error: BaseException) -> str:
 def wrong_size(path: str, expected: int, actual: int) -> CorruptionError:
     return CorruptionError(
         f"file {path!r} is {actual} bytes long and should be {expected}: it was cut short or changed after "
-        "it was written; restore it from a backup",
+        f"it was written; {_remedy(path)}",
         path=path,
     )
 
 
 def damaged(path: str, offset: int, length: int) -> CorruptionError:
     return CorruptionError(
-        f"file {path!r} is damaged: bytes {offset} to {offset + length} do not match their checksum; "
-        "restore it from a backup",
+        f"file {path!r} is damaged: bytes {offset} to {offset + length} do not match their checksum; {_remedy(path)}",
         path=path,
     )
 
 
 def missing(path: str) -> CorruptionError:
-    return CorruptionError(
-        f"file {path!r} is missing though the catalog refers to it; restore it from a backup", path=path
-    )
+    return CorruptionError(f"file {path!r} is missing though the catalog refers to it; {_remedy(path)}", path=path)
+
+
+def _remedy(path: str) -> str:
+    name = FileName.parse(path)
+    if name is not None and name.role == "index":
+        return "write the index anew from its blocks: lake.pipeline().build_index(table, rebuild=True)"
+    return "restore it from a backup"
