@@ -83,8 +83,8 @@ class InlineTables:
         most = self._catalog.dialect.most_columns - _OWN_COLUMNS
         if columns > most:
             raise SchemaError(
-                f"A table has at most {most:,} columns, because its newest rows lie in the catalog's database; this one "
-                f"would have {columns:,}. Make one struct of columns that belong together, or several tables."
+                f"A table has at most {most:,} columns, because its newest rows lie in the catalog's database; this "
+                f"one would have {columns:,}. Make one struct of columns that belong together, or several tables."
             )
 
     def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None:
