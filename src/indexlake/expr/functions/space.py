@@ -6,7 +6,7 @@ distances to it are null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
@@ -19,7 +19,7 @@ from indexlake.errors import ExpressionError
 from indexlake.expr import geometries, tree
 from indexlake.expr.broadcast import rows_of
 from indexlake.expr.functions.function import Function, Kernel
-from indexlake.expr.sqltype import BLOB, BOOL, DOUBLE, VARCHAR, to_arrow
+from indexlake.expr.sqltype import BLOB, BOOL, DOUBLE, VARCHAR
 
 MEETING = frozenset({"st_intersects", "st_within", "st_contains", "st_dwithin"})
 """True only if the boxes of both geometries meet or, for st_dwithin(), are within the distance."""
@@ -157,12 +157,3 @@ FUNCTIONS = (
     ),
 )
 # fmt: on
-
-
-def over_columns(name: str, columns: Sequence[pa.Array]) -> pa.Array:
-    """Apply one of the functions to whole columns, of types that convert to its own."""
-    (function,) = (each for each in FUNCTIONS if each.name == name)
-    ((types, result),) = function.signatures
-    assert function.kernel is not None
-    wanted = [column.cast(to_arrow(type)) for column, type in zip(columns, types, strict=True)]
-    return function.kernel(wanted, tree.Call(name, (), result))
