@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 
-class LakeDefinitions:
+class LakeDefinitions(ABC):
     """The part of ``Lake`` and of ``Transaction`` that deals with definitions.
 
     In a transaction, they are seen by nobody else before it commits.
@@ -49,15 +50,17 @@ class LakeDefinitions:
         assert isinstance(self, Lake)
         return self
 
+    @abstractmethod
     def _check(self, *, writing: bool = False) -> None:
-        raise NotImplementedError
+        """Raise an error if this is closed, or cannot be written to."""
 
+    @abstractmethod
     def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
-        raise NotImplementedError
+        """Make a change of definitions: a commit, or a part of the transaction."""
 
+    @abstractmethod
     def _seen(self, snapshot: int | None = None) -> Seen:
         """Return the definitions that this sees, or those of a snapshot."""
-        raise NotImplementedError
 
     def create_namespace(self, name: str, exist_ok: bool = False) -> None:
         """Create a namespace for tables; ``exist_ok`` accepts one that already exists."""
