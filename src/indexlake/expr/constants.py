@@ -45,6 +45,7 @@ from indexlake.expr.sqltype import (
     struct_of,
     to_arrow,
 )
+from indexlake.types import HUGEINTS
 from indexlake.types.codec import is_missing
 from indexlake.types.outside import python_value
 
@@ -159,7 +160,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            raise ExpressionError("an integer parameter can have at most 38 digits; give a float, or text")
+            raise ExpressionError("an integer parameter has at most 128 bits: -2^127 to 2^127 - 1; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
@@ -307,7 +308,9 @@ def to_scalar(value: Any, type: SqlType) -> pa.Scalar:
         return value
     if value is not None and type.kind == "interval":
         value = pa.MonthDayNano([value[0], value[1], value[2] * 1000])
-    if value is not None and type.kind in ("decimal", "hugeint"):
+    if type.kind == "hugeint":
+        return HUGEINTS.array([value])[0]
+    if value is not None and type.kind == "decimal":
         value = EXACT.scaleb(decimal.Decimal(value), -type.scale)
     return scalar_of(value, arrow)
 

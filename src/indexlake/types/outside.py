@@ -1,5 +1,8 @@
 """Values that Python, pandas and polars cannot represent and would silently show as others.
 
+A HUGEINT of 39 digits is a decimal with more digits than its Arrow type allows.  Python gets it exactly; what other
+readers of Arrow data make of it is not defined, and most do not check.
+
 Python's times end before 24:00:00 and have no nanoseconds; pyarrow cuts them off.  pandas has no infinite times and
 takes the least integer for NaT.  polars counts seconds in milliseconds and does not check whether they fit.  Values
 that these libraries refuse themselves, such as the year 10000 in Python, are not checked here.
@@ -15,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.arrow.buffers import chunks, fields_of
+from indexlake.types.hugeint import HELD_AS
 from indexlake.types.nested import list_parts
 from indexlake.types.validity import TICKS_OF_DAY
 
@@ -22,7 +26,7 @@ _HIGH = 2**63 - 1  # as a timestamp, this is infinity
 
 
 class Limits(NamedTuple):
-    """The ticks that can be represented: from low to high, in steps."""
+    """The ticks or whole numbers that can be represented: from low to high, in steps."""
 
     low: int
     high: int
@@ -45,6 +49,11 @@ def in_pandas(type: Any) -> Limits | None:
     if pa.types.is_duration(type):
         return Limits(-_HIGH, _HIGH)
     return in_python(type) if pa.types.is_time(type) else None
+
+
+def in_arrow(type: Any) -> Limits | None:
+    """Return the limits of a type that hold for everyone who takes Arrow data."""
+    return Limits(1 - 10**38, 10**38 - 1) if type == HELD_AS else None
 
 
 def in_polars(type: Any) -> Limits | None:
@@ -89,7 +98,9 @@ def _outside(array: Any, limits: Callable[[Any], Limits | None]) -> bool:
         return _outside(list_parts(array.drop_null())[2], limits)
     own = limits(type)
     assert own is not None
-    ticks = array.view(pa.int32() if type.bit_width == 32 else pa.int64()).drop_null()
+    ticks = array.drop_null()
+    if not t.is_decimal(type):
+        ticks = ticks.view(pa.int32() if type.bit_width == 32 else pa.int64())
     if len(ticks) == 0:
         return False
     ends = pc.min_max(ticks)
