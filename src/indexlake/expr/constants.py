@@ -25,6 +25,7 @@ from indexlake.expr.sqltype import (
     DATE,
     DOUBLE,
     DURATION,
+    HUGEINT,
     INT32,
     INTERVAL,
     NESTED_KINDS,
@@ -92,7 +93,7 @@ def _exact(value: Any) -> Any:
     """Return a parameter whose decimals have no positive exponent, which DuckDB's client reads as a negative one."""
     if type(value) is decimal.Decimal:
         type_, held = decimal_constant(value)
-        return held if type_ == DOUBLE else value if type_.scale else decimal.Decimal(held)
+        return value if type_.scale else decimal.Decimal(held) if type_.kind == "decimal" else held
     if type(value) is dict:
         return {name: _exact(item) for name, item in value.items()}
     return [_exact(item) for item in value] if type(value) in _CONTAINERS else value
@@ -255,7 +256,7 @@ def _inner(value: Any) -> Any:
 
 
 def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
-    """Return a Python decimal as DECIMAL with the digits it has; NaN and infinity as DOUBLE."""
+    """Return a Python decimal as DECIMAL with the digits it has, or as HUGEINT; NaN and infinity as DOUBLE."""
     if not value.is_finite():
         return DOUBLE, float(value)
     sign, digits, exponent = value.as_tuple()
@@ -266,7 +267,7 @@ def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
     scale = max(-exponent, 0)
     width = max(len(str(abs(unscaled))), scale, 1)
     if width > 38:
-        return DOUBLE, _double(value)
+        return (HUGEINT, unscaled) if not scale and fits(unscaled, "hugeint") else (DOUBLE, _double(value))
     return SqlType("decimal", width, scale), unscaled
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from indexlake.arrow.buffers import holds
 from indexlake.errors import ConstraintError, SchemaError
+from indexlake.types.convert import mapped_leaves
 from indexlake.types.outside import Limits, any_outside, in_arrow, in_pandas, in_polars, in_python
 from indexlake.types.uuids import is_uuid
 
@@ -83,16 +84,16 @@ def polars_frame(table: pa.Table) -> Any:
     import polars
 
     check_limits(checked_arrow(table), in_polars, "polars")
-    for place, (name, type) in enumerate(zip(table.schema.names, table.schema.types, strict=True)):
-        if pa.types.is_decimal256(type):  # on which polars panics
-            table = table.set_column(place, name, _in_38_digits(table.column(place), name))
+    for place, (name, column) in enumerate(zip(table.schema.names, table.columns, strict=True)):
+        if holds(column.type, pa.types.is_decimal256):  # on which polars panics
+            table = table.set_column(place, name, _in_38_digits(column, name))
     return polars.from_arrow(table)
 
 
 def _in_38_digits(column: Any, name: str) -> Any:
     try:
-        return column.cast(pa.decimal128(38, column.type.scale))
-    except pa.ArrowInvalid:
+        return column.cast(mapped_leaves(column.type, _with_38_digits))
+    except (pa.ArrowInvalid, ValueError):  # or its scale is larger
         raise ConstraintError(
             f"Column {name!r} of type {column.type} holds a number of more than 38 digits, which polars cannot "
             "represent. Cast it to VARCHAR or DOUBLE in SQL, or take the rows as Arrow: to_arrow().",
@@ -110,6 +111,10 @@ def checked_arrow(data: Any) -> Any:
                 column=name,
             )
     return data
+
+
+def _with_38_digits(type: Any) -> Any:
+    return pa.decimal128(38, type.scale) if pa.types.is_decimal256(type) else type
 
 
 def check_limits(data: pa.RecordBatch | pa.Table, limits: Callable[[Any], Limits | None], who: str) -> None:
