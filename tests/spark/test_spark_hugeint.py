@@ -12,9 +12,7 @@ MOST, LEAST = 2**127 - 1, -(2**127)
 
 
 @pytest.mark.parametrize("format", ["hot", "vortex", "parquet"])
-def test_a_hugeint_of_39_digits_is_refused_by_every_way_to_spark(
-    module_lake: il.Lake, spark: Any, format: str
-) -> None:
+def test_a_hugeint_of_39_digits_is_refused_by_every_way_to_spark(module_lake: il.Lake, spark: Any, format: str) -> None:
     names = f"read_{format}"
     module_lake.sql(f"create table {names} (k int primary key, h hugeint)")
     table = module_lake.table(names)

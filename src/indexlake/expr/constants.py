@@ -161,7 +161,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            raise ExpressionError("an integer parameter has at most 128 bits: -2^127 to 2^127 - 1; give a float, or text")
+            raise ExpressionError("an integer parameter has at most 128 bits, with its sign; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
