@@ -158,6 +158,8 @@ def with_width(array: Any, type: Any) -> Any:
     """Return decimals, or their unscaled integers, with the width of ``type``, by sign extension or truncation only."""
     words, wanted = array.type.bit_width // 64, type.bit_width // 64
     values = fixed_values(array, np.int64 if words else np.int32, words or 1).reshape(-1, words or 1)
+    if 0 < wanted < words:
+        return fixed_array(values.view(f"V{8 * wanted}")[:, 0], type, null_mask(array), len(array))
     kept: npt.NDArray[Any] = values[:, : wanted or 1].astype(np.int64 if wanted else np.int32, copy=False)
     if wanted > kept.shape[1]:
         kept = np.hstack((kept, np.repeat(kept[:, -1:] >> 63, wanted - kept.shape[1], axis=1)))

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexlake.arrow.buffers import chunks, fields_of
+from indexlake.arrow.buffers import chunks, fields_of, fixed_values
 from indexlake.types.hugeint import HELD_AS
 from indexlake.types.nested import list_parts
 from indexlake.types.validity import TICKS_OF_DAY
@@ -98,12 +99,21 @@ def _outside(array: Any, limits: Callable[[Any], Limits | None]) -> bool:
         return _outside(list_parts(array.drop_null())[2], limits)
     own = limits(type)
     assert own is not None
-    ticks = array.drop_null()
+    ticks = array
     if not t.is_decimal(type):
-        ticks = ticks.view(pa.int32() if type.bit_width == 32 else pa.int64())
+        ticks = array.view(pa.int32() if type.bit_width == 32 else pa.int64())
+    elif _has_few_digits(array):
+        return False
+    ticks = ticks.drop_null()
     if len(ticks) == 0:
         return False
     ends = pc.min_max(ticks)
     if ends["min"].as_py() < own.low or ends["max"].as_py() > own.high:
         return True
     return own.step > 1 and bool((ticks.to_numpy() % own.step).any())
+
+
+def _has_few_digits(array: Any) -> bool:
+    """Return whether the upper halves of all numbers, also below nulls, are far from those of 39 digits."""
+    upper = fixed_values(array, np.int64, 2)[1::2]
+    return len(upper) == 0 or bool(-(1 << 62) < upper.min() and upper.max() < 1 << 62)
