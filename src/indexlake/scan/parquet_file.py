@@ -34,7 +34,7 @@ def write_parquet(
         raise AlreadyExistsError(f"{path!r} already exists. Pass overwrite=True to replace it.", name=path)
     schema, batches = result._run()
     with ProgressBar(f"writing {path}", progress) as bar, storage.create_file(name, overwrite=overwrite) as out:
-        return _write(out, schema, bar.watch(map(checked_arrow, batches)), path)
+        return _write(out, schema, bar.watch(checked_arrow(batch) for batch in batches), path)
 
 
 def _place(result: Result, path: str, options: Mapping[str, str] | None) -> tuple[Storage, str]:

@@ -40,7 +40,7 @@ class Result(ABC):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """A stream of record batches, in bounded memory."""
-        return map(checked_arrow, self._run()[1])
+        return (checked_arrow(batch) for batch in self._run()[1])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as dicts, in bounded memory."""

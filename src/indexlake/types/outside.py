@@ -116,4 +116,4 @@ def _outside(array: Any, limits: Callable[[Any], Limits | None]) -> bool:
 def _has_few_digits(array: Any) -> bool:
     """Return whether the upper halves of all numbers, also below nulls, are far from those of 39 digits."""
     upper = fixed_values(array, np.int64, 2)[1::2]
-    return len(upper) == 0 or bool(-(1 << 62) < upper.min() and upper.max() < 1 << 62)
+    return len(upper) == 0 or bool(upper.min() > -(1 << 62) and upper.max() < 1 << 62)
