@@ -30,6 +30,7 @@ from indexlake.snapshots.stats import Snapshot, TableStats, snapshot_of, table_s
 from indexlake.snapshots.time_travel import check_snapshot, snapshot_number
 from indexlake.storage.names import table_folder
 from indexlake.table_definition import TableDefinition
+from indexlake.types.python_rows import checked_arrow
 from indexlake.writes.delete import delete, truncate
 from indexlake.writes.insert import Insert
 from indexlake.writes.update import lock, update
@@ -301,7 +302,7 @@ class Table(TableDefinition, Result):
         with self._reading() as reading:
             wanted = encoded_keys(reading.schema, given, self._name)
             rows = rows_by_keys(reading, self._lake, wanted) if wanted else ()
-        return pa.Table.from_batches(rows, reading.schema.arrow)
+        return checked_arrow(pa.Table.from_batches(rows, reading.schema.arrow))
 
     def _lock_rows(self, row_ids: list[int]) -> None:
         assert self._tx is not None

@@ -32,6 +32,7 @@ import pytest
 import indexlake as il
 from indexlake import errors
 from indexlake.sql.run.result import SqlChange
+from indexlake.types.hugeint import WIDE
 
 FOLDER = Path(__file__).parent
 
@@ -154,9 +155,9 @@ class Runner:
             for own, each in zip(result.results, self.judge.extract_statements(text), strict=True):
                 theirs = self.judge.execute(each)
                 if not isinstance(own, SqlChange):
-                    self._compare(own.to_arrow(), theirs.to_arrow_table(), ordered)
+                    self._compare(own._table_of_all(), theirs.to_arrow_table(), ordered)
             return
-        ours = result.to_arrow()
+        ours = result._table_of_all()  # a HUGEINT of 39 digits is not for Arrow's other readers
         if expected is not None:
             rows = ["|".join("NULL" if v is None else str(v) for v in row.values()) for row in ours.to_pylist()]
             assert rows == list(expected), f"got {rows}"
@@ -203,6 +204,8 @@ def _plain_types(table: pa.Table) -> Iterator[pa.DataType]:
 def _unnamed(type: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(type):  # an ENUM: text, where it is a column of a table
         return type.value_type
+    if type == WIDE:  # a UHUGEINT, which the judge gives as a decimal that may be too small
+        return pa.decimal128(38, 0)
     if pa.types.is_fixed_size_list(type):
         return pa.list_(_unnamed(type.value_type), type.list_size)
     if pa.types.is_list(type):

@@ -25,7 +25,7 @@ HELD = {
     "USMALLINT": ["0", "65535"],
     "UINTEGER": ["0", "4294967295"],
     "UBIGINT": ["0", "18446744073709551615"],
-    "HUGEINT": ["-7", "7", "99999999999999999999999999999999999999", "-99999999999999999999999999999999999999"],
+    "HUGEINT": ["-7", "7", "170141183460469231731687303715884105727", "-170141183460469231731687303715884105728"],
     "FLOAT": ["1.5", "'nan'", "'-inf'", "-0.0"],
     "DOUBLE": ["0.1", "'nan'", "'inf'", "-0.0"],
     "DECIMAL": ["1.5", "-999999999999999.999"],
@@ -182,30 +182,6 @@ def test_a_query_may_compute_with_any_type(module_lake: il.Lake) -> None:
     assert module_lake.sql("select uuid '00000000-0000-0000-0000-00000000000A' as u").scalar() == uuid.UUID(int=10)
 
 
-@pytest.mark.parametrize("value", [2**127 - 1, -(2**127), 10**38, -(10**38)])
-def test_hugeints_beyond_38_digits_are_an_error_and_never_another_number(module_lake: il.Lake, value: int) -> None:
-    with pytest.raises(ExpressionError, match="Column 'n' of the result: A value of type HUGEINT has more than 38 dig"):
-        module_lake.sql(f"select '{value}'::hugeint as n").fetchall()
-    with pytest.raises(ExpressionError, match="Cast it to VARCHAR or DOUBLE in the query"):
-        module_lake.sql(f"select ['{value}'::hugeint, null] as n").fetchall()
-    assert module_lake.sql(f"select '{value}'::hugeint::varchar as n, '{value}'::hugeint::double").fetchone() == (
-        str(value),
-        float(value),
-    )
-
-
-@pytest.mark.parametrize("value", [2**128 - 1, 2**127, 10**38])
-def test_uhugeints_beyond_38_digits_are_an_error(module_lake: il.Lake, value: int) -> None:
-    for text in (f"select {value}::uhugeint as n", f"select {{'a': {value}::uhugeint}} as n"):
-        with pytest.raises(ExpressionError, match="Column 'n' of the result: A value of type UHUGEINT has more than"):
-            module_lake.sql(text).fetchall()
-    assert module_lake.sql(f"select {value - 1}::uhugeint::varchar as n").scalar() == str(value - 1)
-    small = module_lake.sql(
-        "select [7::uhugeint, null] as l, 99999999999999999999999999999999999999::uhugeint as n"
-    ).fetchone()
-    assert small == ([7, None], 10**38 - 1)
-
-
 def test_a_table_made_of_sums_computes_with_whole_numbers(module_lake: il.Lake, names: str) -> None:
     plain = judge()
     for run in (module_lake.sql, plain.execute):
@@ -249,9 +225,9 @@ def test_a_hugeint_column_is_a_decimal_for_everybody_but_sql(module_lake: il.Lak
     table.update({"h": il.expr("h // 2")}, where="k = 1")
     assert table.get(1)["h"] == (10**38 - 1) // 2
     with pytest.raises(ConstraintError, match="'h'"):
-        table.insert({"k": 4, "h": 10**38})
-    with pytest.raises(ExpressionError, match="more than 38 digits"):
-        module_lake.sql(f"insert into {names} values (4, 170141183460469231731687303715884105727, 1)")
+        table.insert({"k": 4, "h": 2**127})
+    with pytest.raises(ExpressionError, match="out of range"):
+        module_lake.sql(f"insert into {names} values (4, 170141183460469231731687303715884105728, 1)")
     module_lake.sql(f"alter table {names} alter column n type hugeint")
     module_lake.sql(f"alter table {names} add column m hugeint default -9")
     assert module_lake.sql(f"select typeof(n), typeof(m), m // 2 from {names}").fetchone() == ("HUGEINT", "HUGEINT", -4)

@@ -7,7 +7,7 @@ field; new columns are added to the inline table. Dropped columns stay for the s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.catalog.definitions import (
@@ -29,6 +29,7 @@ from indexlake.indexes.registry import kind_named
 from indexlake.schema import Field, SchemaHistory, TableSchema
 from indexlake.schema.lineage import line
 from indexlake.schema.widening import limits
+from indexlake.types.hugeint import is_hugeint
 
 if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
@@ -169,26 +170,31 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
 
 
 def _check_values(tx: Transaction, hot: HotStore, table: TableRecord, column: Column) -> None:
-    """Refuse a type with a finer unit if a value recorded in the catalog is outside its range."""
-    if column.before is None or column.before.type == column.field.type:
+    """Refuse a type with a finer unit or fewer digits if a value recorded in the catalog is outside its range."""
+    if column.before is None or column.field.codec is column.before.codec:
         return
     for f in line(column.before):
-        fitting = limits(f.type, column.field.type)
+        fitting = limits(f, column.field)
         if fitting is None:
             continue
         for low, high in _bounds(tx, hot, table, f):
             if low < fitting[0] or high > fitting[1]:
                 wrong = shown_value(f.codec.decode([low if low < fitting[0] else high])[0])
                 raise SchemaError(
-                    f"Column {column.field.name!r} of type {column.before.type} cannot become {column.field.type}: "
+                    f"Column {column.field.name!r} of type {_named(column.before)} cannot become "
+                    f"{_named(column.field)}: "
                     f"{wrong} is outside the range of the new type. Change or delete such rows first; values of "
                     "deleted rows count until their block has been rewritten.",
                     column=column.field.name,
                 )
 
 
-def _bounds(tx: Transaction, hot: HotStore, table: TableRecord, f: Field) -> list[tuple[int, int]]:
-    """Return the least and greatest value of an integer-coded column, for the live hot rows and each live block."""
+def _named(f: Field) -> str:
+    return "HUGEINT" if is_hugeint(f) else str(f.type)
+
+
+def _bounds(tx: Transaction, hot: HotStore, table: TableRecord, f: Field) -> list[tuple[Any, Any]]:
+    """Return the least and greatest encoded value, for the live hot rows and each live block."""
     found = [held] if (held := hot.bounds(tx, table.table_id, f)) is not None else []
     blocks = tx.rows(
         """select column_stats from indexlake_data_file where table_id = ? and end_snapshot is null
@@ -197,6 +203,6 @@ def _bounds(tx: Transaction, hot: HotStore, table: TableRecord, f: Field) -> lis
     )
     for (data,) in blocks:
         stats = stats_from_bytes(data).get(f.column)
-        if stats is not None and isinstance(stats.min, int) and isinstance(stats.max, int):
+        if stats is not None and stats.min is not None and stats.max is not None:
             found.append((stats.min, stats.max))
     return found

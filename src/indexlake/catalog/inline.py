@@ -119,11 +119,13 @@ class InlineTables:
         kinds = {"int": self._catalog.dialect.int_type, "bytes": self._catalog.dialect.bytes_type}
         return f"{quote(f.column)} {kinds[f.codec.kind]}"
 
-    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[Any, Any] | None:
         if f.released:
             return None
         column, name = quote(f.column), quote(inline_table(table_id))
-        found = tx.rows(f"select min({column}), max({column}) from {name} where _end is null")
+        some = f"select {column} from {name} where _end is null and {column} is not null order by {column}"
+        # PostgreSQL has no min() of bytes.
+        found = tx.rows(f"select ({some} limit 1), ({some} desc limit 1)")
         return found[0] if found[0][0] is not None else None
 
     def oldest(self, tx: Transaction, table_id: int) -> int | None:

@@ -25,7 +25,7 @@ from indexlake.schema.field_steps import AddField, DropField, RenameField, Step,
 from indexlake.schema.rules import Check
 from indexlake.schema.widening import check_widening, limits
 from indexlake.sources.rules import default_encoded
-from indexlake.types import SqlValue, check_supported, codec_for
+from indexlake.types import SqlValue, check_supported, codec_of
 from indexlake.types.hugeint import HELD_AS
 from indexlake.types.marks import KEY, cast_type
 
@@ -54,7 +54,7 @@ class Column:
 
 
 def _converted(step: Step, old: Field, new: Field, value: SqlValue) -> SqlValue:
-    return codec_for(new.type).encode(step.apply(codec_for(old.type).decode([value])))[0]
+    return new.codec.encode(step.apply(old.codec.decode([value])))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class AddColumn:
         check_supported(self.type, where)
         if isinstance(self.default, Expression):
             return self._computed(d, names)
-        default = encode_default(where, codec_for(self.type), self.default)
+        default = encode_default(where, codec_of(pa.field(where, self.type, metadata=self.metadata)), self.default)
         if default is None and not self.nullable:
             raise SchemaError(
                 f"Column {where!r} is NOT NULL and needs a default for the existing rows: add default=….",
@@ -243,7 +243,7 @@ class WidenColumn:
         if not place and old == self.type and (old == HELD_AS or KEY in marks):
             return d.with_column(column, self._with_sql_type(column))
         check_widening(where, old, self.type)
-        if place and limits(old, self.type) is not None:
+        if place and limits(pa.field(where, old), pa.field(where, self.type)) is not None:
             raise SchemaError(
                 f"Column {where!r} of type {old} cannot become {self.type}: inside a nested column it is not known "
                 f"whether every value fits. Add a field and fill it with update().",
@@ -283,7 +283,7 @@ class SetDefault:
         if isinstance(self.default, Expression):
             text = default_text(f, self.default)
         else:
-            default = encode_default(f.name, codec_for(f.type), self.default)
+            default = encode_default(f.name, f.codec, self.default)
         metadata = {key: value for key, value in (f.metadata or {}).items() if key != DEFAULT}
         metadata |= self.metadata or {}
         changed = replace(f, default=default, default_sql=text, initial=(f.older,), metadata=metadata or None)

@@ -29,7 +29,9 @@ def negate(value: Value, node: tree.Negate, rows: int) -> Value:
         if pc.any(pc.not_equal(value, pa.scalar(0, value.type))).as_py():
             raise ExpressionError(f"the result of `-` is out of range for {node.type}")
         return value
-    if kind in ("decimal", "hugeint"):
+    if kind == "hugeint":
+        return fallback.apply("-{0}", [value], [node.type], node.type, "`-` of HUGEINT")
+    if kind == "decimal":
         return pc.negate(value).cast(value.type)
     return pc.call_function("negate_checked", [value])
 
@@ -40,7 +42,9 @@ def apply(left: Value, right: Value, node: tree.Arithmetic, rows: int) -> Value:
     sides = {node.left.type.kind, node.right.type.kind}
     if sides & (TIMESTAMPS | INTERVALS | {"date", "time"}):
         return _time_arithmetic(node, left, right, rows)
-    if kind in ("decimal", "hugeint"):
+    if kind == "hugeint":
+        return _by_duckdb(node, left, right)
+    if kind == "decimal":
         return _decimal_arithmetic(node, left, right, rows)
     if node.op in _CHECKED:
         name = _CHECKED[node.op]
@@ -92,7 +96,7 @@ def _decimal_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows: 
 
 
 def _integral_decimal(node: tree.Arithmetic, left: Value, right: Value, target: Any, rows: int) -> Value:
-    if node.op == "%" and node.type.kind == "decimal" and node.type.width <= 18:
+    if node.op == "%" and node.type.width <= 18:
         first, second = full(left, target, rows), full(right, target, rows)
         mask = np.asarray(pc.or_(pc.is_null(first), pc.is_null(second)).to_numpy(zero_copy_only=False))
         dividend, divisor = casts.unscaled(first), casts.unscaled(second)

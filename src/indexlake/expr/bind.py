@@ -34,6 +34,7 @@ from indexlake.expr.sqltype import (
     of_column,
 )
 from indexlake.expr.type_names import type_of
+from indexlake.types.hugeint import LEAST, MOST
 
 _NO_OVERLAP = "`&&` is not supported; between conditions write `and`"
 _COMPARISONS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
@@ -146,9 +147,9 @@ class Binder:
         text = syntax.this
         if text.isdigit():
             value = int(text)
-            if 10**38 <= value < 2**128:
-                self.fail(f"{text} has more than 38 digits; as a float it is {float(value)!r}")
-            return Leaf(value, None, int_literal(value)) if value < 10**38 else Leaf(float(value), None, DOUBLE)
+            if MOST < value < 2**128:
+                self.fail(f"{text} is outside the range of HUGEINT; as a float it is {float(value)!r}")
+            return Leaf(value, None, int_literal(value)) if value <= MOST else Leaf(float(value), None, DOUBLE)
         type, constant = constants.decimal_literal(text)
         return Leaf(constant, None, type)
 
@@ -207,6 +208,8 @@ class Binder:
         return tree.Not(self.build.truth(self.bind(syntax.this)))
 
     def bind_neg(self, syntax: Any) -> tree.Node:
+        if syntax.this.key == "literal" and not syntax.this.is_string and syntax.this.this == str(-LEAST):
+            return Leaf(LEAST, None, int_literal(LEAST))
         node = self.bind(syntax.this)
         if isinstance(node, Leaf) and node.parameter is None and not node.casts:
             if node.source.literal is not None:

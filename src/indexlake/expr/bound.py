@@ -26,7 +26,7 @@ from indexlake.expr.pushdown import push
 from indexlake.expr.row import RowPlan
 from indexlake.expr.sqltype import BOOL, INT_RANGE, NESTED_KINDS, SqlType, to_arrow
 from indexlake.expr.test import Test
-from indexlake.types import codec_for
+from indexlake.types import codec_of
 from indexlake.types.outside import python_value
 
 
@@ -320,7 +320,7 @@ def _one_row(template: Template, row: Mapping[str, Any]) -> pa.RecordBatch:
         return _ONE_ROW
     names = sorted(template.columns)
     fields = [template.schema.field(name) for name in names]
-    arrays = [codec_for(field.type).array([row[field.name]]) for field in fields]
+    arrays = [codec_of(field).array([row[field.name]]) for field in fields]
     return pa.RecordBatch.from_arrays(arrays, names)
 
 

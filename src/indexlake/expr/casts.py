@@ -27,6 +27,7 @@ from indexlake.expr.sqltype import (
     SqlType,
     to_arrow,
 )
+from indexlake.types.hugeint import WIDE
 
 
 def load(array: Any, type: SqlType) -> Any:
@@ -145,7 +146,7 @@ def _from_int(array: Any, source: SqlType, target: SqlType) -> Any:
         if target.kind in INTEGERS:
             return array if target.kind == "hugeint" else _arrow(array, wanted, target)
         if target.kind == "decimal":
-            return _rescale(array, target)
+            return _rescale(pc.cast(array, WIDE), target)
         return _by_duckdb(array, source, target)
     if target.kind in ("hugeint", "varchar"):
         return pc.cast(array, wanted)

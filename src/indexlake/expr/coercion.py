@@ -25,7 +25,8 @@ from indexlake.expr.sqltype import (
     struct_of,
 )
 
-_DECIMAL_WIDTHS = {"null": 0, "bool": 1, **{kind: len(str(high)) for kind, (_, high) in INT_RANGE.items()}}
+_DECIMAL_WIDTHS = {"null": 0, "bool": 1}
+_DECIMAL_WIDTHS |= {kind: min(len(str(high)), MAX_WIDTH) for kind, (_, high) in INT_RANGE.items()}
 
 
 def decimal_shape(type: SqlType) -> tuple[int, int] | None:

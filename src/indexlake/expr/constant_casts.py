@@ -91,7 +91,7 @@ def _from_int(value: int, target: SqlType) -> Any:
         if abs(unscaled) >= 10**target.width:
             raise ExpressionError(f"{value} does not fit in {target}")
         return unscaled
-    if kind == "double":
+    if kind == "double" and abs(value) < 2**64:
         return float(value)
     if kind == "bool":
         return value != 0

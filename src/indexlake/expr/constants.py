@@ -25,6 +25,7 @@ from indexlake.expr.sqltype import (
     DATE,
     DOUBLE,
     DURATION,
+    HUGEINT,
     INT32,
     INTERVAL,
     NESTED_KINDS,
@@ -45,6 +46,7 @@ from indexlake.expr.sqltype import (
     struct_of,
     to_arrow,
 )
+from indexlake.types import HUGEINTS
 from indexlake.types.codec import is_missing
 from indexlake.types.outside import python_value
 
@@ -91,7 +93,7 @@ def _exact(value: Any) -> Any:
     """Return a parameter whose decimals have no positive exponent, which DuckDB's client reads as a negative one."""
     if type(value) is decimal.Decimal:
         type_, held = decimal_constant(value)
-        return held if type_ == DOUBLE else value if type_.scale else decimal.Decimal(held)
+        return value if type_.scale else decimal.Decimal(held) if type_.kind == "decimal" else held
     if type(value) is dict:
         return {name: _exact(item) for name, item in value.items()}
     return [_exact(item) for item in value] if type(value) in _CONTAINERS else value
@@ -159,7 +161,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            raise ExpressionError("an integer parameter can have at most 38 digits; give a float, or text")
+            raise ExpressionError("an integer parameter has at most 128 bits, with its sign; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
@@ -254,7 +256,7 @@ def _inner(value: Any) -> Any:
 
 
 def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
-    """Return a Python decimal as DECIMAL with the digits it has; NaN and infinity as DOUBLE."""
+    """Return a Python decimal as DECIMAL with the digits it has, or as HUGEINT; NaN and infinity as DOUBLE."""
     if not value.is_finite():
         return DOUBLE, float(value)
     sign, digits, exponent = value.as_tuple()
@@ -265,7 +267,7 @@ def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
     scale = max(-exponent, 0)
     width = max(len(str(abs(unscaled))), scale, 1)
     if width > 38:
-        return DOUBLE, _double(value)
+        return (HUGEINT, unscaled) if not scale and fits(unscaled, "hugeint") else (DOUBLE, _double(value))
     return SqlType("decimal", width, scale), unscaled
 
 
@@ -307,7 +309,9 @@ def to_scalar(value: Any, type: SqlType) -> pa.Scalar:
         return value
     if value is not None and type.kind == "interval":
         value = pa.MonthDayNano([value[0], value[1], value[2] * 1000])
-    if value is not None and type.kind in ("decimal", "hugeint"):
+    if type.kind == "hugeint":
+        return HUGEINTS.array([value])[0]
+    if value is not None and type.kind == "decimal":
         value = EXACT.scaleb(decimal.Decimal(value), -type.scale)
     return scalar_of(value, arrow)
 

@@ -19,6 +19,7 @@ from indexlake.expr import intervals
 from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.sqltype import DURATIONS, INTEGERS, SqlType, quoted, to_arrow
 from indexlake.types.convert import convert, shown_type
+from indexlake.types.hugeint import as_hugeints
 from indexlake.types.uuids import as_uuids
 
 _SQL_NAMES = {
@@ -88,6 +89,8 @@ def apply(sql: str, values: Sequence[Any], types: Sequence[SqlType], result: Sql
 
 def handed_over(array: pa.Array, type: SqlType) -> pa.Array:
     """Return an array, in the type in which `type` is evaluated, as DuckDB takes it."""
+    if type.kind == "hugeint":
+        return as_hugeints(array)
     return as_uuids(array) if type.kind == "uuid" else array
 
 

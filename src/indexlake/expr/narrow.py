@@ -21,6 +21,7 @@ from indexlake.expr.constant_casts import to_float32
 from indexlake.expr.constants import DAY_SECONDS, to_scalar
 from indexlake.expr.infinite import is_infinite
 from indexlake.expr.sqltype import (
+    FLOATS,
     INT_RANGE,
     INTEGERS,
     MAX_WIDTH,
@@ -133,7 +134,9 @@ def _preimage(source: SqlType, target: SqlType, value: Any) -> tuple[Any, Any] |
     domain = _domain(source)
     if domain is None:
         return None
-    if source.kind in INTEGERS and target.kind in ("float", "double"):
+    if source.kind == "hugeint" and target.kind in FLOATS:
+        return None  # DuckDB rounds halves of it, each by itself
+    if source.kind in INTEGERS and target.kind in FLOATS:
         return _rounded_bounds(value, target.kind, *domain)
     factor = _factor(source, target)
     if factor is None:

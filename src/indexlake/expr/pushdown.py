@@ -16,6 +16,7 @@ import pyarrow as pa
 from indexlake.arrow import native_vortex as vx
 from indexlake.expr.conditions import Condition
 from indexlake.expr.test import ALWAYS, INDEX_OPS, All, Any_, ColumnTest, Test
+from indexlake.types.hugeint import HELD_AS
 from indexlake.types.uuids import is_uuid
 
 MAX_ALTERNATIVES = 32
@@ -113,7 +114,7 @@ def _dtype(type: pa.DataType) -> Any:
         return vx.dtype.binary(nullable=True)
     if t.is_temporal(type) and not t.is_interval(type):
         return vx.dtype.int_(type.bit_width, nullable=True)
-    if t.is_decimal(type) and type.precision <= 38:
+    if t.is_decimal(type) and type.precision <= 38 and type != HELD_AS:  # of which files may have 39 digits
         return vx.dtype.decimal(precision=type.precision, scale=type.scale, nullable=True)
     return None
 

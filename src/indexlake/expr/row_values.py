@@ -114,7 +114,7 @@ def converter(source: SqlType, target: SqlType) -> Callable[[Any], Any]:
         if kind in INTEGERS:
             return _range_checked(target)
         simple: dict[str, Callable[[Any], Any]] = {"double": float, "bool": bool, "varchar": str}
-        if kind == "float":
+        if kind == "float" and source.kind != "hugeint":
             return as_float32
         if kind == "decimal":
             return _to_decimal(target)

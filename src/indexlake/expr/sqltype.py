@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.types.hugeint import is_hugeint
+from indexlake.types.hugeint import LEAST, MOST, is_hugeint
 from indexlake.types.uuids import STORAGE, is_uuid
 
 MAX_WIDTH = 38
@@ -123,7 +123,7 @@ NESTED = SqlType("nested")
 INT_RANGE: dict[str, tuple[int, int]] = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
-    "hugeint": (-(10**38) + 1, 10**38 - 1),
+    "hugeint": (LEAST, MOST),
 }
 INTEGERS = frozenset(INT_RANGE)
 FLOATS = frozenset({"float", "double"})

@@ -93,7 +93,7 @@ class Changes(Result):
 
         def first() -> str:
             batches, left = [], display.FIRST_ROWS
-            for batch in self.to_batches():
+            for batch in self._run()[1]:
                 batches.append(batch.slice(0, left))
                 left -= batches[-1].num_rows
                 if not left:
@@ -157,7 +157,7 @@ class Changes(Result):
     def count(self) -> int:
         """Return the number of changes. An update counts twice: the old row and the new one."""
         if self._predicate is not None:
-            return sum(batch.num_rows for batch in self.to_batches())
+            return sum(batch.num_rows for batch in self._run()[1])
         with self._reading() as reading:
             return count_changes(reading, self._since, self._until, self._table._lake._files)
 

@@ -203,8 +203,8 @@ class HotStore(Protocol):
 
     def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None: ...
 
-    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
-        """Return the least and greatest encoded value of an integer-coded column in live rows; None: no value."""
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[Any, Any] | None:
+        """Return the least and greatest encoded value of a column in live rows; None: no value."""
         ...
 
     def oldest(self, tx: Transaction, table_id: int) -> int | None:

@@ -60,7 +60,7 @@ def _validate(table: Table, check: Check) -> None:
             raise ConflictError(f"Check {check.name!r} was dropped while it was validated.", table=table.name)
         condition = written(check.condition, schema)
         job.check()
-        for row in table.scan(f"({condition}) is false").head(1).to_batches():
+        for row in table.scan(f"({condition}) is false")._limited(1, for_update=False)._run()[1]:
             if row.num_rows:
                 raise violated(schema, check, row)
 

@@ -16,6 +16,7 @@ from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
 from indexlake.storage import OutputFile, Storage
 from indexlake.storage.address import is_remote, storage_of
 from indexlake.types.convert import convert, mapped_leaves, without_view
+from indexlake.types.python_rows import checked_arrow
 
 if TYPE_CHECKING:
     from indexlake.scan.result import Result
@@ -33,7 +34,7 @@ def write_parquet(
         raise AlreadyExistsError(f"{path!r} already exists. Pass overwrite=True to replace it.", name=path)
     schema, batches = result._run()
     with ProgressBar(f"writing {path}", progress) as bar, storage.create_file(name, overwrite=overwrite) as out:
-        return _write(out, schema, bar.watch(batches), path)
+        return _write(out, schema, bar.watch(checked_arrow(batch) for batch in batches), path)
 
 
 def _place(result: Result, path: str, options: Mapping[str, str] | None) -> tuple[Storage, str]:

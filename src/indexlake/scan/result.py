@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, MissingExtraError
-from indexlake.types.python_rows import pandas_frame, polars_frame, python_rows
+from indexlake.types.python_rows import checked_arrow, pandas_frame, polars_frame, python_rows
 
 if TYPE_CHECKING:
     from indexlake.storage import Storage
@@ -40,16 +40,20 @@ class Result(ABC):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """A stream of record batches, in bounded memory."""
-        return self._run()[1]
+        return (checked_arrow(batch) for batch in self._run()[1])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as dicts, in bounded memory."""
-        for batch in self.to_batches():
+        for batch in self._run()[1]:
             for start in range(0, batch.num_rows, _DICTS):
                 yield from python_rows(batch.slice(start, _DICTS))
 
     def to_arrow(self) -> pa.Table:
         """The whole result in memory."""
+        return checked_arrow(self._table_of_all())
+
+    def _table_of_all(self) -> pa.Table:
+        """The same, for ourselves: with values that other readers of Arrow data would misread."""
         schema, batches = self._run()
         return pa.Table.from_batches(list(batches), schema)
 
@@ -62,15 +66,15 @@ class Result(ABC):
         while count < n and (batch := next(batches, None)) is not None:
             held.append(batch.slice(0, n - count))
             count += held[-1].num_rows
-        return pa.Table.from_batches(held, schema)
+        return checked_arrow(pa.Table.from_batches(held, schema))
 
     def count(self) -> int:
         """The number of rows, without keeping them."""
-        return sum(batch.num_rows for batch in self.to_batches())
+        return sum(batch.num_rows for batch in self._run()[1])
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
-        return python_rows(self.to_arrow())
+        return python_rows(self._table_of_all())
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame."""
@@ -78,7 +82,7 @@ class Result(ABC):
             import pandas  # noqa: F401
         except ImportError:
             raise MissingExtraError("to_pandas needs pandas: pip install pandas", extra="pandas") from None
-        return pandas_frame(self.to_arrow())
+        return pandas_frame(self._table_of_all())
 
     def to_polars(self) -> Any:
         """A polars DataFrame."""
@@ -86,7 +90,7 @@ class Result(ABC):
             import polars  # noqa: F401
         except ImportError:
             raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from None
-        return polars_frame(self.to_arrow())
+        return polars_frame(self._table_of_all())
 
     def to_duckdb(self, connection: Any = None) -> Any:
         """A DuckDB relation over the result, in memory."""

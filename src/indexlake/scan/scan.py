@@ -156,7 +156,7 @@ class Scan(Result):
         return self._table._lake.storage
 
     def _first_rows(self) -> str:
-        rows = self._limited(FIRST_ROWS + 1, for_update=False).to_arrow()
+        rows = self._limited(FIRST_ROWS + 1, for_update=False)._table_of_all()
         note = f"The first {FIRST_ROWS} rows." if rows.num_rows > FIRST_ROWS else None
         return html_rows(rows.slice(0, FIRST_ROWS), caption=repr(self)[1:-1], note=note)
 
@@ -272,7 +272,7 @@ class Scan(Result):
     def count(self) -> int:
         """The number of rows.  Blocks that are visible as a whole are counted without reading them."""
         if self._for_update:
-            return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are returned
+            return sum(batch.num_rows for batch in self._run()[1])  # rows are locked as they are returned
         plan, *_ = self._plan(counting=True, ordering=False)
         lake = self._table._lake
         total = 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema.field_steps import value_from_json, value_to_json
 from indexlake.schema.table_schema import RESERVED_PREFIX, Field, unknown_column
-from indexlake.types import Codec, SqlValue, check_supported, codec_for
+from indexlake.types import Codec, SqlValue, check_supported, codec_for, codec_of
 from indexlake.types.names import as_type, is_type
 
 DEFAULT_BYTES = 16 << 10
@@ -126,7 +126,7 @@ def new_fields(
     for n, f in enumerate(schema):
         default = None
         if f.name.lower() in folded:
-            default = encode_default(f.name, codec_for(f.type), folded.pop(f.name.lower()))
+            default = encode_default(f.name, codec_of(f), folded.pop(f.name.lower()))
         nullable = f.nullable and f.name not in key
         fields.append(Field(n, f.name, f.type, nullable, default, f.metadata))
     if folded:

@@ -17,7 +17,9 @@ from indexlake.schema import field_steps
 from indexlake.schema.table_schema import Field, TableSchema
 from indexlake.types import SqlValue, codec_for
 from indexlake.types.convert import checked_cast
+from indexlake.types.hugeint import HELD_AS, is_hugeint
 from indexlake.types.nested import without_list_views
+from indexlake.types.outside import any_outside, in_arrow
 
 Values = tuple[SqlValue, ...]
 """The encoded values of a row, in the order of the table's fields."""
@@ -26,6 +28,11 @@ Values = tuple[SqlValue, ...]
 def fit(array: pa.Array, f: Field) -> pa.Array:
     """Return the array in the field's type, if no information is lost."""
     if array.type == f.type:
+        if f.type == HELD_AS and not is_hugeint(f) and any_outside(array, in_arrow):
+            raise ConstraintError(
+                f"Column {f.name!r} is of type {f.type}; a value given has 39 digits. A HUGEINT column takes it.",
+                column=f.name,
+            )
         return array
     if pt.is_nested(array.type):
         array = without_list_views(array)

@@ -20,7 +20,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema.field_steps import Step
 from indexlake.schema.lineage import HeldColumns, line
 from indexlake.schema.rules import Check, Template
-from indexlake.types import Codec, SqlValue, codec_for
+from indexlake.types import Codec, SqlValue, codec_for, codec_of
 from indexlake.types.marks import cast_type
 from indexlake.types.uuids import is_uuid
 
@@ -73,7 +73,7 @@ class Field:
 
     @property
     def codec(self) -> Codec:
-        return codec_for(self.type)
+        return codec_of(self)
 
     def arrow(self, name: str | None = None) -> pa.Field:
         return pa.field(name or self.name, self.type, self.nullable, self.metadata)

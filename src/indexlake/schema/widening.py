@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
-from indexlake.types import check_supported
+from indexlake.types import check_supported, codec_for
 from indexlake.types.convert import checked_cast, convert
+from indexlake.types.hugeint import is_hugeint
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
@@ -41,9 +42,12 @@ def widened(array: Any, type: pa.DataType) -> Any:
     return checked_cast(array, type)
 
 
-def limits(old: pa.DataType, new: pa.DataType) -> tuple[int, int] | None:
-    """Return the least and greatest old value, as stored integers, that the new type can hold; None: all fit."""
-    t = pa.types
+def limits(f: Any, to: Any) -> tuple[Any, Any] | None:
+    """Return the least and greatest encoded value of one column that another can hold; None: all fit."""
+    t, old, new = pa.types, f.type, to.type
+    if is_hugeint(f):
+        few = t.is_decimal(new) and new.precision - new.scale < 39 and not is_hugeint(to)
+        return (codec_for(old).encode_one(1 - 10**38), codec_for(old).encode_one(10**38 - 1)) if few else None
     if t.is_date32(old) and t.is_timestamp(new):
         factor = _DAY * _UNITS[new.unit]
         if new.unit in ("s", "ms"):

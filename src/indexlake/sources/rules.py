@@ -41,7 +41,7 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     for f in schema.fields:
         if f.name in given:
             array = fit(batch.column(given[f.name]), f)
-            check_values(array, f.name)
+            check_values(array, f)
         else:
             array = default_array(f, batch.num_rows)
         if not f.nullable and f.generated is None and holds_null(array):

@@ -150,9 +150,9 @@ def _check_doubled(names: Any) -> None:
 
 def _check_bits(batch: pa.RecordBatch) -> None:
     """Check binary data, as computing with it relies on valid offsets, indices and text."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+    for f, column in zip(batch.schema, batch.columns, strict=True):
         if is_uuid(column.type) or not isinstance(column.type, pa.BaseExtensionType):
-            check_values(column, name)
+            check_values(column, f)
 
 
 def _fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:

@@ -3,8 +3,8 @@
 That means: every row of the file is visible, the file has all requested columns, Spark's reader produces the same
 values, and a filter that Spark applies to the file's statistics drops no row that its own comparison keeps.  Because of
 the last point, blocks with a NaN are excluded (in Spark, NaN is greater than everything, but file statistics ignore
-it), and so are timestamps in milliseconds (Spark rounds the filter to them).  Blocks with an infinite date or timestamp
-are excluded in order to be refused: Spark would take it for an ordinary one.
+it), and so are timestamps in milliseconds (Spark rounds the filter to them).  Blocks with an infinite date or
+timestamp, or a HUGEINT of 39 digits, are excluded in order to be refused: Spark would take it for another value.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from indexlake.snapshots.state import TableState
 from indexlake.spark.types import spark_schema
 from indexlake.storage import Storage
 from indexlake.types.floats import NAN
+from indexlake.types.hugeint import HELD_AS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,23 +76,25 @@ def _is_native(state: TableState, task: BlockTask, fields: Sequence[Field]) -> b
     held = {f.field_id for f in task.fields}
     if not all(f.field_id in held for f in fields):
         return False
-    bounded = [f for f in fields if _is_float(f.type) or _is_moment(f.type)]
+    bounded = [f for f in fields if _is_float(f.type) or _is_moment(f.type) or f.type == HELD_AS]
     if not bounded:
         return True
     record = state.blocks.record(task.file_id)
     if record is None:
         return False
     known = stats_from_bytes(record.column_stats)
-    return all(f.column in known and _is_ordinary(f.type, known[f.column]) for f in bounded)
+    return all(f.column in known and _is_ordinary(f, known[f.column]) for f in bounded)
 
 
-def _is_ordinary(type: Any, column: ColumnStats) -> bool:
-    """Return whether no value is NaN, or an infinite date or timestamp."""
-    if _is_float(type):
+def _is_ordinary(f: Field, column: ColumnStats) -> bool:
+    """Return whether no value is NaN, an infinite date or timestamp, or a HUGEINT of 39 digits."""
+    if _is_float(f.type):
         return column.max != NAN
     if column.value_count == 0:
         return True
-    end = 2 ** (_plain(type).bit_width - 1) - 1
+    if f.type == HELD_AS:
+        return all(end is not None and abs(f.codec.decode_one(end)) < 10**38 for end in (column.min, column.max))
+    end = 2 ** (_plain(f.type).bit_width - 1) - 1
     return column.min is not None and column.max is not None and column.min != -end and column.max != end
 
 

@@ -22,6 +22,7 @@ from indexlake.arrow.buffers import fixed_array, fixed_values, nested_array, nul
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.types.convert import convert
 from indexlake.types.nested import list_parts, offsets_of
+from indexlake.types.outside import any_outside, in_arrow
 from indexlake.types.uuids import is_uuid, text_of_uuids, uuids_of_text
 
 if TYPE_CHECKING:
@@ -292,7 +293,10 @@ def _integers(array: Any) -> Any:
 
 
 def _finite(array: Any, hidden: _Mask) -> Any:
-    """Return the array, after refusing infinity, which Spark would take for a day in the distant future or past."""
+    """Return the array, after refusing infinity, which Spark would take for a day in the distant future or past, and a
+    HUGEINT of 39 digits."""
+    if any_outside(array, in_arrow):
+        raise _Inexact("a HUGEINT has 39 digits; Spark's decimals have at most 38.")
     if not pa.types.is_date32(array.type) and not pa.types.is_timestamp(array.type):
         return array
     numbers = _integers(array)

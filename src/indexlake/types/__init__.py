@@ -12,9 +12,10 @@ import pyarrow as pa
 from indexlake.types import pickling as _pickling  # noqa: F401 (fixes what pyarrow loses in pickles)
 from indexlake.types.binaries import BinaryCodec, FixedBinaryCodec, StringCodec
 from indexlake.types.codec import Codec, SqlValue
-from indexlake.types.decimals import SMALL_PRECISION, LargeDecimalCodec, SmallDecimalCodec
+from indexlake.types.decimals import SMALL_PRECISION, HugeintCodec, LargeDecimalCodec, SmallDecimalCodec
 from indexlake.types.dictionaries import DictionaryCodec
 from indexlake.types.floats import FloatCodec
+from indexlake.types.hugeint import is_hugeint
 from indexlake.types.integers import BooleanCodec, IntegerCodec, UnsignedCodec
 from indexlake.types.nested import ListCodec, MapCodec, StructCodec
 from indexlake.types.support import check_supported
@@ -24,11 +25,13 @@ from indexlake.types.uuids import UuidCodec, is_uuid
 from indexlake.types.validity import check_values, holds_null
 
 __all__ = [
+    "HUGEINTS",
     "Codec",
     "SqlValue",
     "check_supported",
     "check_values",
     "codec_for",
+    "codec_of",
     "holds_null",
     "type_from_text",
     "type_to_text",
@@ -36,6 +39,7 @@ __all__ = [
 
 _plain: dict[Any, Codec] = {}
 _nested: dict[str, Codec] = {}
+HUGEINTS = HugeintCodec()
 
 
 def codec_for(type: Any) -> Codec:
@@ -55,6 +59,11 @@ def codec_for(type: Any) -> Codec:
         if not pa.types.is_nested(type):
             _plain[type] = codec
     return codec
+
+
+def codec_of(field: Any) -> Codec:
+    """Return the codec of a column, given its Arrow or table field."""
+    return HUGEINTS if is_hugeint(field) else codec_for(field.type)
 
 
 def _build(type: Any) -> Codec:

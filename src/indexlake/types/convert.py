@@ -19,6 +19,7 @@ from indexlake.arrow.buffers import (
     children_of,
     chunks,
     fields_of,
+    fixed_array,
     fixed_values,
     holds,
     nested_array,
@@ -30,7 +31,7 @@ from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
 from indexlake.types.decimals import with_width
 from indexlake.types.dictionaries import DictionaryCodec
-from indexlake.types.hugeint import HELD_AS, HUGEINT, UHUGEINT
+from indexlake.types.hugeint import HELD_AS, HUGEINT, UHUGEINT, WIDE
 from indexlake.types.nested import list_parts, offsets_of
 from indexlake.types.uuids import as_uuids, is_uuid
 
@@ -86,8 +87,10 @@ def shown_type(type: Any) -> Any:
 
 
 def _shown_leaf(type: Any) -> Any:
-    if type in (HUGEINT, UHUGEINT):
+    if type == HUGEINT:
         return HELD_AS
+    if type == UHUGEINT:
+        return WIDE
     if isinstance(type, pa.Bool8Type):
         return pa.bool_()
     return pa.string() if isinstance(type, pa.JsonType) else type
@@ -121,7 +124,7 @@ def convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
     if source.equals(type, check_metadata=True) and not _has_required(type) and not _has_empty_slice(array):
         return array
     if isinstance(source, pa.BaseExtensionType):
-        return _integer(array.storage, source, type) if t.is_decimal(type) else convert(array.storage, type)
+        return _integer(array.storage, type) if t.is_decimal(type) else convert(array.storage, type)
     if is_uuid(type):
         return as_uuids(convert(array, type.storage_type))
     if t.is_dictionary(source):
@@ -187,21 +190,13 @@ def _any_value(stored: Any) -> Any:
     return pa.scalar(bytes(stored.type.byte_width if fixed else 0), stored.type)
 
 
-def _integer(array: Any, source: Any, type: Any) -> Any:
+def _integer(array: Any, type: Any) -> Any:
     """Convert DuckDB's 128-bit integers, whose bits are those of a decimal without fraction."""
-    words = fixed_values(array.drop_null(), np.uint64, 2).reshape(-1, 2)
-    low, high = words[:, 0], words[:, 1]
-    most_high, most_low = divmod(10**type.precision - 1, 1 << 64)
-    least_high, least_low = divmod(1 - 10**type.precision, 1 << 64)
-    if source == HUGEINT:
-        signed = high.view(np.int64)
-        too_small = (signed < least_high) | ((signed == least_high) & (low < least_low))
-        wrong = (signed > most_high) | ((signed == most_high) & (low > most_low)) | too_small
-    else:
-        wrong = (high > most_high) | ((high == most_high) & (low > most_low))
-    if wrong.any():
-        raise ConstraintError(f"A value of type {source.type_name.upper()} has more than {type.precision} digits.")
-    return array.view(type)
+    if type == HELD_AS:
+        return array.view(type)
+    words = np.zeros((len(array), 4), np.int64)
+    words[:, :2] = fixed_values(array, np.int64, 2).reshape(-1, 2)
+    return fixed_array(words, type, null_mask(array), len(array))
 
 
 def _codec(type: Any) -> DictionaryCodec:

@@ -18,6 +18,7 @@ from indexlake.arrow.buffers import fixed_array, fixed_values, null_mask
 from indexlake.errors import ConstraintError
 from indexlake.types.binaries import BytesCodec
 from indexlake.types.codec import Codec, SqlValue
+from indexlake.types.hugeint import HELD_AS, LEAST, MOST
 from indexlake.types.integers import Int64Codec, is_integer
 
 SMALL_PRECISION = 18
@@ -33,10 +34,16 @@ class DecimalCodec(Codec):
     exact = frozenset((Decimal, int, type(None)))
     wanted = "a Decimal or an int"
 
+    def __init__(self, type: Any) -> None:
+        super().__init__(type)
+        self.most = 10**type.precision - 1
+        self.least = -self.most
+        self.too_large = f"it needs more than the {type.precision} digits of the column"
+
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is not Decimal and type(value) is not int:
             return None if value is None else self.encode_other(value)
-        return self._encoded(unscaled(self, value))
+        return self._encoded(self.unscaled(value))
 
     def same_as(self, value: Any) -> Any:
         """Return another kind of exact number as one of the two accepted types."""
@@ -56,6 +63,35 @@ class DecimalCodec(Codec):
 
     @abstractmethod
     def _unscaled(self, value: Any) -> int: ...
+
+    def unscaled(self, value: Decimal | int) -> int:
+        """Return the unscaled integer that Arrow stores for a decimal value; refuse to lose digits."""
+        scale = self.type.scale
+        number: int
+        if isinstance(value, int):
+            number, rest = (value * 10**scale, 0) if scale >= 0 else divmod(value, 10**-scale)
+            if rest:
+                self.refuse(value, f"it has more digits than the scale {scale} keeps")
+        else:
+            if not value.is_finite():
+                self.refuse(value, "decimals have no NaN and no infinity")
+            if value and value.adjusted() + scale > len(str(self.most)):
+                number = self.most + 1  # refused below, without computing a huge integer
+            else:
+                number = self._shifted(value, scale)
+        if not self.least <= number <= self.most:
+            self.refuse(value, self.too_large)
+        return number
+
+    def _shifted(self, value: Decimal, scale: int) -> int:
+        try:
+            shifted = _EXACT.scaleb(value, scale)
+        except DecimalException:
+            shifted = _HALF
+        number = int(shifted)
+        if number != shifted:
+            self.refuse(value, f"it has more digits than the scale {scale} keeps")
+        return number
 
 
 class SmallDecimalCodec(DecimalCodec, Int64Codec):
@@ -103,46 +139,31 @@ class LargeDecimalCodec(DecimalCodec, BytesCodec):
         return reversed_rows
 
 
+class HugeintCodec(LargeDecimalCodec):
+    """Of a HUGEINT column, whose values may be any 128-bit integers."""
+
+    def __init__(self) -> None:
+        super().__init__(HELD_AS)
+        self.least, self.most = LEAST, MOST
+        self.too_large = "it is outside the range of HUGEINT, -2^127 to 2^127 - 1"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HugeintCodec, ()
+
+    def checked_scalar(self, value: Any) -> Any:
+        return pa.repeat(value, 1)
+
+
 def with_width(array: Any, type: Any) -> Any:
     """Return decimals, or their unscaled integers, with the width of ``type``, by sign extension or truncation only."""
     words, wanted = array.type.bit_width // 64, type.bit_width // 64
     values = fixed_values(array, np.int64 if words else np.int32, words or 1).reshape(-1, words or 1)
+    if 0 < wanted < words:
+        return fixed_array(values.view(f"V{8 * wanted}")[:, 0], type, null_mask(array), len(array))
     kept: npt.NDArray[Any] = values[:, : wanted or 1].astype(np.int64 if wanted else np.int32, copy=False)
     if wanted > kept.shape[1]:
         kept = np.hstack((kept, np.repeat(kept[:, -1:] >> 63, wanted - kept.shape[1], axis=1)))
     return fixed_array(kept, type, null_mask(array), len(array))
-
-
-def unscaled(codec: Codec, value: Decimal | int) -> int:
-    """Return the unscaled integer that Arrow stores for a decimal value; refuse to lose digits."""
-    scale = codec.type.scale
-    limit: int = 10**codec.type.precision
-    number: int
-    if isinstance(value, int):
-        number, rest = (value * 10**scale, 0) if scale >= 0 else divmod(value, 10**-scale)
-        if rest:
-            codec.refuse(value, f"it has more digits than the scale {scale} keeps")
-    else:
-        if not value.is_finite():
-            codec.refuse(value, "decimals have no NaN and no infinity")
-        if value and value.adjusted() + scale > codec.type.precision:
-            number = limit  # refused below, without computing a huge integer
-        else:
-            number = _shifted(codec, value, scale)
-    if not -limit < number < limit:
-        codec.refuse(value, f"it needs more than the {codec.type.precision} digits of the column")
-    return number
-
-
-def _shifted(codec: Codec, value: Decimal, scale: int) -> int:
-    try:
-        shifted = _EXACT.scaleb(value, scale)
-    except DecimalException:
-        shifted = _HALF
-    number = int(shifted)
-    if number != shifted:
-        codec.refuse(value, f"it has more digits than the scale {scale} keeps")
-    return number
 
 
 def _check_fits(type: Any, limbs: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_] | None) -> None:

@@ -1,5 +1,8 @@
 """Values that Python, pandas and polars cannot represent and would silently show as others.
 
+A HUGEINT of 39 digits is a decimal with more digits than its Arrow type allows.  Python gets it exactly; what other
+readers of Arrow data make of it is not defined, and most do not check.
+
 Python's times end before 24:00:00 and have no nanoseconds; pyarrow cuts them off.  pandas has no infinite times and
 takes the least integer for NaT.  polars counts seconds in milliseconds and does not check whether they fit.  Values
 that these libraries refuse themselves, such as the year 10000 in Python, are not checked here.
@@ -11,10 +14,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexlake.arrow.buffers import chunks, fields_of
+from indexlake.arrow.buffers import chunks, fields_of, fixed_values
+from indexlake.types.hugeint import HELD_AS
 from indexlake.types.nested import list_parts
 from indexlake.types.validity import TICKS_OF_DAY
 
@@ -22,7 +27,7 @@ _HIGH = 2**63 - 1  # as a timestamp, this is infinity
 
 
 class Limits(NamedTuple):
-    """The ticks that can be represented: from low to high, in steps."""
+    """The ticks or whole numbers that can be represented: from low to high, in steps."""
 
     low: int
     high: int
@@ -45,6 +50,11 @@ def in_pandas(type: Any) -> Limits | None:
     if pa.types.is_duration(type):
         return Limits(-_HIGH, _HIGH)
     return in_python(type) if pa.types.is_time(type) else None
+
+
+def in_arrow(type: Any) -> Limits | None:
+    """Return the limits of a type that hold for everyone who takes Arrow data."""
+    return Limits(1 - 10**38, 10**38 - 1) if type == HELD_AS else None
 
 
 def in_polars(type: Any) -> Limits | None:
@@ -89,10 +99,21 @@ def _outside(array: Any, limits: Callable[[Any], Limits | None]) -> bool:
         return _outside(list_parts(array.drop_null())[2], limits)
     own = limits(type)
     assert own is not None
-    ticks = array.view(pa.int32() if type.bit_width == 32 else pa.int64()).drop_null()
+    ticks = array
+    if not t.is_decimal(type):
+        ticks = array.view(pa.int32() if type.bit_width == 32 else pa.int64())
+    elif _has_few_digits(array):
+        return False
+    ticks = ticks.drop_null()
     if len(ticks) == 0:
         return False
     ends = pc.min_max(ticks)
     if ends["min"].as_py() < own.low or ends["max"].as_py() > own.high:
         return True
     return own.step > 1 and bool((ticks.to_numpy() % own.step).any())
+
+
+def _has_few_digits(array: Any) -> bool:
+    """Return whether the upper halves of all numbers, also below nulls, are far from those of 39 digits."""
+    upper = fixed_values(array, np.int64, 2)[1::2]
+    return len(upper) == 0 or bool(upper.min() > -(1 << 62) and upper.max() < 1 << 62)

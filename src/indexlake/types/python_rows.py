@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from indexlake.arrow.buffers import holds
 from indexlake.errors import ConstraintError, SchemaError
-from indexlake.types.outside import Limits, any_outside, in_pandas, in_polars, in_python
+from indexlake.types.convert import mapped_leaves
+from indexlake.types.outside import Limits, any_outside, in_arrow, in_pandas, in_polars, in_python
 from indexlake.types.uuids import is_uuid
 
 
@@ -82,8 +83,38 @@ def pandas_frame(table: pa.Table) -> Any:
 def polars_frame(table: pa.Table) -> Any:
     import polars
 
-    check_limits(table, in_polars, "polars")
+    check_limits(checked_arrow(table), in_polars, "polars")
+    for place, (name, column) in enumerate(zip(table.schema.names, table.columns, strict=True)):
+        if holds(column.type, pa.types.is_decimal256):  # on which polars panics
+            table = table.set_column(place, name, _in_38_digits(column, name))
     return polars.from_arrow(table)
+
+
+def _in_38_digits(column: Any, name: str) -> Any:
+    try:
+        return column.cast(mapped_leaves(column.type, _with_38_digits))
+    except (pa.ArrowInvalid, ValueError):  # or its scale is larger
+        raise ConstraintError(
+            f"Column {name!r} of type {column.type} holds a number of more than 38 digits, which polars cannot "
+            "represent. Cast it to VARCHAR or DOUBLE in SQL, or take the rows as Arrow: to_arrow().",
+            column=name,
+        ) from None
+
+
+def checked_arrow(data: Any) -> Any:
+    """Return rows that may leave as Arrow data, having refused those that its readers would take for others."""
+    for name, column in zip(data.schema.names, data.columns, strict=True):
+        if any_outside(column, in_arrow):
+            raise ConstraintError(
+                f"Column {name!r} holds a HUGEINT of 39 digits; as Arrow data it is a decimal128(38, 0), which has 38. "
+                "Cast it to VARCHAR or DOUBLE in SQL, or take the rows as Python values: fetchall(), to_pylist().",
+                column=name,
+            )
+    return data
+
+
+def _with_38_digits(type: Any) -> Any:
+    return pa.decimal128(38, type.scale) if pa.types.is_decimal256(type) else type
 
 
 def check_limits(data: pa.RecordBatch | pa.Table, limits: Callable[[Any], Limits | None], who: str) -> None:

@@ -16,19 +16,22 @@ import pyarrow.compute as pc
 
 from indexlake.arrow.buffers import children_of, chunks, null_mask
 from indexlake.errors import ConstraintError
+from indexlake.types.hugeint import is_hugeint
 from indexlake.types.nested import list_parts, without_list_views
 
 TICKS_OF_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
-def check_values(array: Any, column: str) -> None:
-    """Raise ``ConstraintError`` unless every value of the array is valid for its type."""
+def check_values(array: Any, field: Any) -> None:
+    """Raise ``ConstraintError`` unless every value of the array is valid for the column, an Arrow or table field."""
+    if is_hugeint(field) and array.type == field.type:
+        return
     for chunk in chunks(array):
         if (problem := problem_of(chunk)) is not None:
             raise ConstraintError(
-                f"Column {column!r} was given an array of type {array.type} that is not valid: {problem}. "
+                f"Column {field.name!r} was given an array of type {array.type} that is not valid: {problem}. "
                 "Repair it where it is made.",
-                column=column,
+                column=field.name,
             )
 
 

@@ -32,7 +32,7 @@ from indexlake.errors import CorruptionError
 from indexlake.expr.test import columns_of
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
-from indexlake.types import codec_for
+from indexlake.types import codec_of
 from indexlake.types.convert import in_files, mapped_leaves
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class _Batches:
         if not self._has_statistics:
             return None
         test = predicate.test()
-        codecs = {name: codec_for(self._schema.field(name).type) for name in columns_of(test)}
+        codecs = {name: codec_of(self._schema.field(name)) for name in columns_of(test)}
         return prune(test, codecs, self._count, self._bounds_of)
 
     def _bounds_of(self, column: str, kind: str) -> Bounds:

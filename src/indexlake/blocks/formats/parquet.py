@@ -25,7 +25,7 @@ from indexlake.errors import CorruptionError
 from indexlake.expr.test import columns_of
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
-from indexlake.types import codec_for
+from indexlake.types import codec_of
 from indexlake.types.convert import in_files, mapped_leaves
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class _RowGroups:
 
     def surviving(self, predicate: Bound) -> Any:
         test = weakened(predicate.test(), self._schema)
-        codecs = {name: codec_for(self._schema.field(name).type) for name in columns_of(test) if self._prunable(name)}
+        codecs = {name: codec_of(self._schema.field(name)) for name in columns_of(test) if self._prunable(name)}
         return prune(test, codecs, self._metadata.num_row_groups, self._bounds_of) if codecs else None
 
     def _prunable(self, name: str) -> bool:
@@ -161,8 +161,8 @@ class _RowGroups:
     def _bounds_of(self, column: str, kind: str) -> Bounds:
         found = self._bounds.get(column)
         if found is None:
-            type = self._schema.field(column).type
-            statistics = statistics_of(self._metadata, self._places.get(column), column, type)
+            codec = codec_of(self._schema.field(column))
+            statistics = statistics_of(self._metadata, self._places.get(column), column, codec)
             found = self._bounds[column] = read_bounds(statistics, column, kind)
         return found
 

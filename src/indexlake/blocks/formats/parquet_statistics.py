@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from indexlake.blocks.statistics import ColumnStats, stats_to_bytes
 from indexlake.expr.test import All, Any_, ColumnTest, Test
-from indexlake.types import Codec, codec_for
+from indexlake.types import Codec
 
 
-def statistics_of(metadata: Any, place: int | None, column: str, type: Any) -> list[bytes]:
+def statistics_of(metadata: Any, place: int | None, column: str, codec: Codec) -> list[bytes]:
     """Return the statistics of a column in each row group, for `prune.read_bounds`; empty where nothing is known."""
-    codec = codec_for(type)
     groups = range(metadata.num_row_groups)
     if place is None:
         return [b""] * len(groups)

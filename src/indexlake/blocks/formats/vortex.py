@@ -3,6 +3,9 @@
 Vortex has no integrity check and may return wrong rows or abort on a damaged file, so it reads through `InputFile`,
 which verifies each chunk before handing it over. For a local file it gets slices of a memory map, without copies. An
 error raised there reaches us as text only, so it is kept and raised again here.
+
+It panics on decimals with more digits than their type allows, so a HUGEINT is written with 39 digits, which takes no
+more space.  Older files have 38: what a file has, it says itself.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from indexlake.storage.failure import failure, first_line
 from indexlake.types import selection
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.dictionaries import TEXT, is_text
+from indexlake.types.hugeint import HELD_AS, WIDE, hugeints
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:
@@ -59,7 +63,7 @@ keep_freed_memory()
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
-    stored = stored_schema(schema, _written_type)
+    stored = _with_types(stored_schema(schema, _written_type), dict.fromkeys(hugeints(schema), WIDE))
     rows = _CountedBatches(_whole(batch) for batch in encoded(batches, stored))
     with out.as_local_path() as path:
         try:
@@ -85,12 +89,12 @@ class VortexReader:
         self.schema = schema
         self._input = file
         self._bytes = _Bytes(file)
-        self._stored = stored_schema(schema, _returned_type)
         self._scans: dict[tuple[str, ...], RowScan] = {}
         self._is_dictionary: dict[str, bool] = {}
         self._known_ids: tuple[Positions, Any] | None = None
         self._lock = threading.Lock()
         self._file = self._opened()
+        self._stored = _with_types(stored_schema(schema, _returned_type), self._wide())
         self.row_count = len(self._file)
 
     @property
@@ -324,6 +328,14 @@ class VortexReader:
             self._ranges = part_ranges(file, self._input.size(), mapped=self._input.map is not None)
             return file
 
+    def _wide(self) -> dict[str, Any]:
+        """Return the types of the whole numbers that the file has with 39 digits."""
+        columns = [field.name for field in self.schema if field.type == HELD_AS]
+        if not columns:
+            return {}
+        held = self._file.dtype.to_arrow_schema()
+        return {name: WIDE for name in columns if held.field(name).type == WIDE}
+
     def _usable(self) -> Any:
         """Return the open file, reopened after a failed read, since Vortex tries only once to read what it shares."""
         if self._bytes.is_spoiled:
@@ -400,6 +412,10 @@ class _CountedBatches:
             raise
         self.count += batch.num_rows
         return batch
+
+
+def _with_types(schema: pa.Schema, types: Mapping[str, Any]) -> pa.Schema:
+    return pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
 
 
 def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:

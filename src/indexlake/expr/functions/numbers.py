@@ -44,6 +44,8 @@ _REALS = (((DOUBLE, DOUBLE), DOUBLE),)
 
 def _abs(values: list[Any], call: tree.Call) -> Any:
     (value,) = values
+    if call.type.kind == "hugeint":
+        raise NotCovered
     if pa.types.is_decimal(value.type):
         return pc.abs(value).cast(value.type)
     return pc.call_function("abs_checked", [value])

@@ -133,7 +133,7 @@ class MemoryStore:
         if (tree := of.drop_tree(index_id)) is not None:
             self.note(tx, of.put_back_tree, index_id, tree)
 
-    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[Any, Any] | None:
         if f.released:
             return None
         values = [

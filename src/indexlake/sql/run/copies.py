@@ -67,7 +67,7 @@ def copy_to(
         found = _written(plan_query(engine, view, statement.query, parameters, points=False, scans_only=True), target)
     else:
         computed = elsewhere(statement.query)
-        rows = pa.RecordBatchReader.from_batches(computed.schema, computed.to_batches())
+        rows = pa.RecordBatchReader.from_batches(*computed._run())
         with translating(statement.file.source, statement.file.spliced()):
             found = engine.begin({SOURCE: rows}, f"copy (from {SOURCE}){target}", {}, 0).table()
     if staged is not None:

@@ -34,7 +34,7 @@ from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.type_checks import is_type_check
 from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
-from indexlake.types import codec_for
+from indexlake.types import codec_of
 from indexlake.types.convert import shown_type
 from indexlake.types.marks import collation_of
 
@@ -62,7 +62,7 @@ def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Seque
                 continue
             with translating(fragment.source, fragment.spliced()):
                 rows = _with_last(database.execute(f"select * from {mention.text}").to_arrow_table(), last)
-            arrays = [restored(c, shown_type(c.type), n) for n, c in zip(rows.column_names, rows.columns, strict=True)]
+            arrays = [restored(c, shown_type(c.type)) for c in rows.columns]
             found[mention.name(number)] = pa.table(arrays, rows.column_names)
     return found
 
@@ -338,7 +338,7 @@ def with_default_text(field: pa.Field, written: Fragment, default: Any) -> pa.Fi
     """Return the column with the SQL of its constant default, which is shown for as long as it has this value."""
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != DEFAULT}
     if not isinstance(default, Expression) and not written.parameters and written.text != _literal(default):
-        value = encode_default(field.name, codec_for(field.type), default)
+        value = encode_default(field.name, codec_of(field), default)
         metadata[DEFAULT] = f"{default_to_text(value)}\n{written.text}".encode()
     return field.with_metadata(metadata or None)
 

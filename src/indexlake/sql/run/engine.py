@@ -274,8 +274,7 @@ class Engine:
         with self.cursor() as cursor:
             _executed(cursor, sql, parameters or {}, check_shown)
             found = cursor.to_arrow_table()
-        named = zip(found.column_names, found.columns, strict=True)
-        columns = [restored(column, shown_type(column.type), name) for name, column in named]
+        columns = [restored(column, shown_type(column.type)) for column in found.columns]
         return pa.table(columns, found.column_names)
 
     def as_sql_has_it(self, rows: pa.Table, casts: str) -> pa.Table:

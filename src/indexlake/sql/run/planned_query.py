@@ -248,7 +248,7 @@ class PlannedQuery:
                     return
                 if not same:
                     given = [numbers[n].decode(a) if n in numbers else a for n, a in enumerate(batch.columns)]
-                    arrays = [restored(a, f.type, f.name) for a, f in zip(given, schema, strict=True)]
+                    arrays = [restored(a, f.type) for a, f in zip(given, schema, strict=True)]
                     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 if batch.num_rows:
                     yield batch

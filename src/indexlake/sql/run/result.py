@@ -16,6 +16,7 @@ from indexlake.commit.write_set import WriteResult
 from indexlake.display import FIRST_ROWS, html_rows, shown, shown_rows, text_table
 from indexlake.errors import IndexLakeError
 from indexlake.scan.result import Result
+from indexlake.types import codec_of
 from indexlake.types.python_rows import python_columns
 
 if TYPE_CHECKING:
@@ -58,16 +59,12 @@ class SqlResult(Result):
         names: list[str] = self._schema.names
         return names
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """A stream of record batches, in bounded memory."""
-        batches, self._waiting = self._waiting, None
-        return self._again()[1] if batches is None else batches
-
     def _again(self) -> Batches:
         return self._begin()
 
     def _run(self) -> Batches:
-        return self._schema, self.to_batches()
+        batches, self._waiting = self._waiting, None
+        return self._schema, self._again()[1] if batches is None else batches
 
     def _own_storage(self) -> Storage | None:
         return self._storage
@@ -78,7 +75,7 @@ class SqlResult(Result):
 
     def tuples(self) -> Iterator[tuple[Any, ...]]:
         """The rows as tuples, one after the other."""
-        for batch in self.to_batches():
+        for batch in self._run()[1]:
             yield from _tuples(batch)
 
     def fetchone(self) -> tuple[Any, ...] | None:
@@ -96,7 +93,7 @@ class SqlResult(Result):
 
     def _first_batches(self) -> list[pa.RecordBatch]:
         """Return the first batch, if there is one, and put it back for the next reader."""
-        batches = self.to_batches()
+        batches = self._run()[1]
         first = [batch for batch in [next(batches, None)] if batch is not None]
         self._waiting = chain(first, batches)
         return first
@@ -181,7 +178,7 @@ class RowResult(SqlResult):
     def _again(self) -> Batches:
         if self._row is None:
             return self._schema, iter(())
-        arrays = [pa.array([value], f.type) for value, f in zip(self._row, self._schema, strict=True)]
+        arrays = [codec_of(f).array([value]) for value, f in zip(self._row, self._schema, strict=True)]
         return self._schema, iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
 
     def fetchone(self) -> tuple[Any, ...] | None:

@@ -149,7 +149,7 @@ class WantedSearch:
             given = options.get("columns")
             options["columns"] = [*(found.schema.names if given is None else given), ROW_ID]
         search = table.search(self._index, *self._queries, **options)
-        return FoundRows(reference, found, search.to_arrow(), search.explain)
+        return FoundRows(reference, found, search._table_of_all(), search.explain)
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import NotFoundError
+from indexlake.expr.constants import plain
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
@@ -84,13 +85,13 @@ def _typed(engine: Engine, written: Fragment, given: Parameters) -> tuple[object
         asked = written.spliced(prefix="select cast((", suffix=") as varchar)")
         with translating(written.source, asked):
             return engine.table(asked.text, given.of(written.parameters)).column(0)[0].as_py(), type
-    value = _value(engine, written, given)
+    value = plain(_value(engine, written, given))
     if type == '"NULL"' or isinstance(value, tuple):  # a row of values without names, whose type cannot be written
         return value, None
     if type.startswith("MAP(") and isinstance(value, list):
         value = {"key": [k for k, _ in value], "value": [v for _, v in value]}  # as DuckDB takes it from Python
-    plain = engine.table("select typeof($value)", {"value": value}).column(0)[0].as_py()
-    return value, None if plain == type else type
+    own = engine.table("select typeof($value)", {"value": value}).column(0)[0].as_py()
+    return value, None if own == type else type
 
 
 def _value(engine: Engine, written: Fragment, given: Parameters) -> object:

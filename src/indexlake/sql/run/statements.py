@@ -169,7 +169,7 @@ class _Session:
         """Make a result that is not the last hold no query open: read it now, or run it again when it is used."""
         if number + 1 < len(self.script.statements) and type(result) is SqlResult:
             if self.inner is not None:
-                return table_result(result.to_arrow(), result.snapshot_id)
+                return table_result(result._table_of_all(), result.snapshot_id)
             result.let_go()
         return result
 
@@ -340,7 +340,7 @@ class _Session:
             result = SqlResult(planned.run, planned.snapshot_id)
             # Sequences advance once, when the statement runs, not whenever its rows are read.
             if takes_numbers(planned.query.fragment):
-                return table_result(result.to_arrow(), planned.snapshot_id)
+                return table_result(result._table_of_all(), planned.snapshot_id)
             return result
         if isinstance(statement, st.Explain):
             planned = plan_query(

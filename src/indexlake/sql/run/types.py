@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from indexlake.arrow.buffers import holds
-from indexlake.errors import ConstraintError, ExpressionError
+from indexlake.errors import ExpressionError
 from indexlake.types.convert import convert, shown_type
 from indexlake.types.dictionaries import TEXT, as_text_dictionary
-from indexlake.types.hugeint import HUGEINT, is_hugeint
+from indexlake.types.hugeint import HUGEINT, as_hugeints, is_hugeint
 
 _DIGITS = 38
 
@@ -55,7 +55,7 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
     if type == TEXT:
         return as_text_dictionary(array)
     if type == HUGEINT:
-        return pa.ExtensionArray.from_storage(type, array.view(type.storage_type))
+        return as_hugeints(array)
     try:
         return array.cast(type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -88,18 +88,13 @@ def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
     return column
 
 
-def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
+def restored(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Return a result column in the type that ``shown_type`` and ``result_type`` chose."""
     if array.type == type:
         return array
     given = shown_type(array.type)
     if given != array.type:
-        try:
-            array = convert(array, given)
-        except ConstraintError as error:
-            raise ExpressionError(
-                f"Column {column!r} of the result: {error} Cast it to VARCHAR or DOUBLE in the query."
-            ) from None
+        array = convert(array, given)
         if given == type:
             return array
     if pt.is_interval(array.type):

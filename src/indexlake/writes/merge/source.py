@@ -23,7 +23,7 @@ from indexlake.scan.spool import Spool
 from indexlake.schema import Field, TableSchema
 from indexlake.sources.rows import arrow_batches
 from indexlake.storage.spill import Spill
-from indexlake.types import check_supported, check_values, codec_for
+from indexlake.types import check_supported, check_values, codec_of
 from indexlake.types.convert import convert, mapped_leaves, without_view
 from indexlake.types.inference import inferred_column
 from indexlake.types.marks import mark_of
@@ -226,7 +226,7 @@ def _column(values: list[Any], f: pa.Field) -> pa.Array:
     if pa.types.is_null(f.type):
         return pa.nulls(len(values))
     try:
-        return codec_for(f.type).array(values)
+        return codec_of(f).array(values)
     except ConstraintError as error:
         raise ConstraintError(f"Column {f.name!r}: {error}", column=f.name) from None
 
@@ -263,7 +263,7 @@ def _plain(batch: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
         if pa.types.is_null(f.type) and not pa.types.is_null(array.type):
             raise SchemaError(f"The source's batches do not agree in the type of column {f.name!r}.", column=f.name)
         if not pa.types.is_null(array.type):
-            check_values(array, f.name)
+            check_values(array, f)
             try:
                 array = convert(array, f.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
