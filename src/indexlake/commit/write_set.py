@@ -258,16 +258,17 @@ def _converted(
 class WriteSet:
     """All changes of one transaction, which reads at snapshot ``base``."""
 
+    draft: Draft | None = None  # what the definitions are part of
+    operation: str | None = None
+    turn: Turn | None = None  # the caller's turn
+
     def __init__(self, base: int, token: str | None = None, *, single: bool = False) -> None:
         self.base = base
         self.token = token
         self.single = single  # a single statement, which is run again when a definition has changed
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
-        self.draft: Draft | None = None  # what the definitions are part of
-        self.operation: str | None = None
         self.repeats = single  # the caller builds it anew when it loses
-        self.turn: Turn | None = None  # the caller's turn
 
     @property
     def empty(self) -> bool:

@@ -148,8 +148,8 @@ def key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
             if isinstance(part, ColumnTest) and part.op in ("=", "in") and len(part.values) == 1
         }
     key: list[SqlValue] = []
-    for place, codec in enumerate(schema.key_codecs):
-        value = named.get(schema.key_names[place])
+    for name, codec in zip(schema.key_names, schema.key_codecs):  # noqa: B905 (as many of both)
+        value = named.get(name)
         if value is None:
             return None
         try:

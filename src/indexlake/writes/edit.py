@@ -78,10 +78,6 @@ class Edit:
             self._versions[keys_known] = _Versions(self._tx, self._state, keys_known=keys_known)
         return self._versions[keys_known]
 
-    def delete_row(self, row: LiveRow) -> None:
-        self._closes.append(row)
-        self.deleted += 1
-
     def update_row(self, row: LiveRow, values: Values, *, same_key: bool) -> None:
         self._closes.append(row)
         self._rows.append((row.row_id, values, same_key))
@@ -189,6 +185,21 @@ class _Versions:
             for block in target.write_rows(lake.storage, iter(batches)):
                 block.keys_known = self._keys_known
                 self.blocks.append(block)
+
+
+def change_row(tx: Transaction, state: TableState, row: LiveRow, values: Values | None, *, same_key: bool = True) -> int:
+    """Replace a single row, or delete it (None), without an ``Edit``; return how many rows are concerned."""
+    if tx.watching is not None:
+        ended = np.array([row.row_id], np.int64)
+        tx.watching.note(state.table.table_id, ended, ended[:0] if values is None else ended)
+    writes = tx.write_set.writes(state)
+    _close(writes, state, tx._lake._files, row)
+    if values is None:
+        writes.deleted += 1
+    else:
+        writes.replace(row.row_id, values, same_key=same_key)
+        writes.updated += 1
+    return 1
 
 
 def _close(writes: TableWrites, state: TableState, files: OpenFiles, found: Piece | LiveRow) -> None:

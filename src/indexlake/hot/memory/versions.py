@@ -204,10 +204,10 @@ class Versions:
 
 def _row_bytes(values: Sequence[Any]) -> int:
     """Return about how many bytes the values of one version take."""
-    size = _NULL_BYTES * len(values)
+    size = _NULL_BYTES * len(values) + _NUMBER_BYTES * (len(values) - values.count(None))
     for value in values:
-        if value is not None:
-            size += _NUMBER_BYTES + (len(value) if isinstance(value, bytes) else 0)
+        if type(value) is bytes:
+            size += len(value)
     return size
 
 
