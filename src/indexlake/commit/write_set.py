@@ -59,6 +59,9 @@ class TableWrites:
     locked: BitMap64 = _NO_ROWS
     loaded_for: frozenset[int] = frozenset()  # unique indexes for which the keys in ``loaded`` were compared already
     inserted = updated = deleted = 0
+    absent: tuple[AbsentValues, ...] = ()  # no row with these values may have been added meanwhile
+    loaded: tuple[Look, ...] = ()  # for the keys of blocks that are too many for memory
+    claimed: tuple[KeyColumn, ...] = ()  # primary keys found absent: losing the race for one is a conflict
     _row_of_key: dict[Key, int] | None = None
     _adopted: TableSchema | None = None
 
@@ -74,10 +77,7 @@ class TableWrites:
         self.rows: dict[int, Values] = {}  # row id -> new version
         self.unkeyed: set[int] = set()  # row ids of new versions that keep their key: no need to look it up
         self.blocks: list[NewBlock] = []
-        self.absent: list[AbsentValues] = []  # no row with these values may have been added meanwhile
-        self.loaded: list[Look] = []  # for the keys of blocks that are too many for memory
         self.checked: set[int] = set()  # ids of unique indexes whose keys were looked up
-        self.claimed: list[KeyColumn] = []  # primary keys found absent: losing the race for one is a conflict
 
     @property
     def empty(self) -> bool:
@@ -301,9 +301,6 @@ class WriteSet:
         if found is None:
             found = self.tables[state.table.table_id] = TableWrites(state, self.base)
         return found
-
-    def files(self) -> Sequence[NewBlock]:
-        return [b for w in self.tables.values() for b in w.blocks]
 
 
 class WriteResult(NamedTuple):
