@@ -204,10 +204,12 @@ class Versions:
 
 def _row_bytes(values: Sequence[Any]) -> int:
     """Return about how many bytes the values of one version take."""
-    size = _NULL_BYTES * len(values) + _NUMBER_BYTES * (len(values) - values.count(None))
+    size = _NULL_BYTES * len(values)
     for value in values:
-        if type(value) is bytes:
-            size += len(value)
+        if value is not None:
+            size += _NUMBER_BYTES
+            if type(value) is bytes:
+                size += len(value)
     return size
 
 
