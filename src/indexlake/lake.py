@@ -283,7 +283,7 @@ class Lake(LakeDefinitions):
                     if turn is not None:
                         tx.write_set.turn, tx.reads_anew = turn, True
                     rows = apply(tx)
-                    if tx.write_set.empty and token is None:
+                    if not rows and token is None and tx.write_set.empty:
                         return WriteResult(rows, tx.snapshot_id)
                     return self._committed(tx.write_set)
                 except (ConflictError, SnapshotExpiredError) as error:

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 class Transaction(LakeDefinitions):
     """Returned by ``lake.transaction()``.  As a context manager it commits at the end, or rolls back on an error."""
 
+    reads_anew = False  # it lost before, perhaps because of cached state
+    watching: ChangedRows | None = None  # notified of each change before it is made
+    draft: Draft | None = None  # what it has defined
+    result: WriteResult | None = None
+    state = "open"
+    _pin: Pin | None = None
+
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
         if token is not None and (not isinstance(token, str) or not token):
             raise SchemaError(f"token must be a non-empty string that identifies this write; got {token!r}.")
@@ -42,15 +49,9 @@ class Transaction(LakeDefinitions):
         self._thread = threading.get_ident()
         self._base = base
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
-        self.reads_anew = False  # it lost before, perhaps because of cached state
-        self._pin: Pin | None = None
-        self.watching: ChangedRows | None = None  # notified of each change before it is made
-        self.draft: Draft | None = None  # what it has defined
         self._numbered: set[int] = set()  # tables that it has created, even if it has dropped them again
         self._undo: list[Callable[[], None]] = []
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
-        self.result: WriteResult | None = None
-        self.state = "open"
 
     def __repr__(self) -> str:
         return f"<Transaction at snapshot {self._base}, {self.state}, {len(self.write_set.tables)} table(s) written>"
@@ -149,16 +150,17 @@ class Transaction(LakeDefinitions):
         return self._lake._readings.open(table_id, self._choose)
 
     def _choose(self, state: TableState) -> tuple[int, TableWrites | None]:
-        self._set_base(state.at)
-        assert self._base is not None
-        if self._base < state.table.horizon:
+        base = self._base
+        if base is None:
+            base = self._base = self.write_set.base = state.at
+        if base < state.table.horizon:
             raise SnapshotExpiredError(
-                f"Snapshot {self._base} of {state.table.full_name!r} is older than the history that is kept "
+                f"Snapshot {base} of {state.table.full_name!r} is older than the history that is kept "
                 f"(from {state.table.horizon} on). Begin a new transaction.",
-                snapshot_id=self._base,
+                snapshot_id=base,
                 horizon=state.table.horizon,
             )
-        return self._base, self.own_writes(state.table.table_id)
+        return base, self.write_set.tables.get(state.table.table_id)
 
     def state_to_write(self, table_id: int) -> TableState:
         """Return a state to insert with; a cached one is enough, because the commit checks what it misses.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -141,3 +143,18 @@ def test_an_interrupt_at_any_moment_leaves_nobody_behind(place: str) -> None:
         assert [each.ticket.times for each in later] == [1, 1, 1]
         hit += where is not None
     assert hit > 10
+
+
+def test_what_was_done_goes_with_the_last_reference_to_it() -> None:
+    """Otherwise the garbage collector runs for every thirty commits, and finds their rows until then."""
+    world = World()
+    world.go_on.set()
+    ticket = Counted()
+    kept = weakref.ref(ticket)
+    gc.disable()
+    try:
+        world.relay.submit(ticket)
+        del ticket
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.commit.write_set import TableWrites
 
 SCHEMA = pa.schema(
     [
@@ -181,3 +183,19 @@ def test_a_composite_key_of_floats_and_text_is_found_in_every_format(tmp_path: P
             assert table.delete("b = $b and a = $a", params={"a": a, "b": ""}).rows == 1
         assert [str(r["v"]) for r in table.scan().to_pylist()] == ["1.250"] * 3
         assert "-0.0" in [repr(r["a"]) for r in table.scan().to_pylist()]
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_a_change_leaves_nothing_to_the_garbage_collector(tmp_path: Path, hot: str) -> None:
+    with il.connect(str(tmp_path), automatic=False, hot=hot) as lake:
+        table = lake.create_table("t", SCHEMA, primary_key="id")
+        gc.collect()
+        gc.disable()
+        try:
+            table.insert(_row(1))
+            table.update({"n": 5}, "id = $id", params={"id": 1})
+            table.upsert(_row(1))
+            table.delete("id = $id", params={"id": 1})
+            assert [each for each in gc.get_objects() if type(each) is TableWrites] == []
+        finally:
+            gc.enable()

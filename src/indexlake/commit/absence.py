@@ -69,7 +69,7 @@ def first_look(writes: TableWrites, base: int, readings: Readings | None, files:
         writes.checked.clear()
         state = readings.latest(state.table.table_id)
         keys = _looks_for_keys(writes, state, files)
-    if writes.truncate:
+    if writes.truncate or not (keys or writes.loaded or writes.absent):
         return ()
     before = list(writes.loaded)
     for values in writes.absent:

@@ -153,7 +153,7 @@ class LogSequencer(Sequencer):
     def record(self, operation: str, *, job: bool, summary: str | None = None, token: str | None = None) -> None:
         assert summary is not None
         assert not job
-        last, committed_at = self._newest()
+        last, committed_at = self.newest or self._newest()
         tx: Any = self._tx
         time = self._store.time(committed_at)
         if committed_at > time + DOUBTFUL:

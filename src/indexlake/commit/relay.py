@@ -98,6 +98,8 @@ class Relay(Generic[T]):
         except BaseException:
             self._leave(ticket)
             raise
+        finally:
+            ticket.group = None  # a cycle would keep what was done until the next garbage collection
 
     def _begin(self, group: _Group[T], ticket: T) -> None:
         group.leader = ticket

@@ -53,6 +53,9 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
         _rows_untouched(section, ws, writes, rows)
     state = writes.state
     if writes.blocks:
+        # Writers are identified by the files' names: the process may have another writer by now.
+        advice = ", and vacuum may have removed them. Nothing was committed: run the write again."
+        require_writers(section.tx, {block.file.writer_id for block in writes.blocks}, advice)
         _no_layout_job(section, ws, writes)
     if state.ranges is not None:
         moved.check(section.tx, head, writes)

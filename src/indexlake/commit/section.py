@@ -8,7 +8,6 @@ neither in the catalog nor in the hot store.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from indexlake.commit.absence import Look
     from indexlake.hot.store import HotStore, HotTable
 
-
-_ALONE: Any = nullcontext()
 _NONE: Mapping[int, Sequence[Look]] = {}
 
 
@@ -85,7 +82,9 @@ class Section:
         """
         done = self._done()
         try:
-            with self.tx.savepoint() if ws.definitions else _ALONE:
+            if not ws.definitions:
+                return self._write(ws, looks, commit_token)
+            with self.tx.savepoint():
                 return self._write(ws, looks, commit_token)
         except BaseException:
             self._undo(done)
@@ -105,10 +104,6 @@ class Section:
             found = sequencer.result_of(ws.token)
             if found is not None:
                 return WriteResult(**found)
-        if files := ws.files():
-            # Writers are identified by the files' names: the process may have another writer by now.
-            advice = ", and vacuum may have removed them. Nothing was committed: run the write again."
-            requirements.require_writers(tx, {b.file.writer_id for b in files}, advice)
         summary: list[str] = []
         if ws.definitions:
             if ws.draft is not None:

@@ -214,12 +214,14 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
     Rows with a null in their key have no key. For the primary key, rows that keep their old key are left out.
     """
     index, schema = coverage.index, writes.state.current
-    fields, codecs, places, unkeyed = schema.key_fields, schema.key_codecs, schema.key_places, writes.unkeyed
-    if not index.is_primary:
-        fields, unkeyed = index.fields(schema), set()
-        codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
+    is_primary = index.is_primary
+    unkeyed = writes.unkeyed if is_primary else set()
     if unkeyed and not writes.blocks and unkeyed.issuperset(writes.rows):
         return None
+    fields, codecs, places = schema.key_fields, schema.key_codecs, schema.key_places
+    if not is_primary:
+        fields = index.fields(schema)
+        codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
     if not writes.blocks and len(writes.rows) < MANY:
         return _few_new_keys(writes, index, fields, codecs, places, unkeyed)
     index_id = index.index_id
@@ -230,7 +232,7 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
         keyed, columns = [keyed[n] for n in whole], [[column[n] for n in whole] for column in columns]
     if not blocks and not keyed:
         return None
-    known = index.is_primary and all(b.keys_known for b in blocks)
+    known = is_primary and all(b.keys_known for b in blocks)
     if known and all(row_id in unkeyed for row_id in keyed):
         return None
     parts, needed = [], []
@@ -246,7 +248,7 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
         if block.dead:
             live = live.take(np.flatnonzero(~is_among(positions, block.dead)))
         parts.append(live)
-        if not (index.is_primary and block.keys_known):
+        if not (is_primary and block.keys_known):
             needed.append(live)
     together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
     if blocks and (again := together.first_duplicate()) is not None:

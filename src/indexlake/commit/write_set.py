@@ -59,6 +59,9 @@ class TableWrites:
     locked: BitMap64 = _NO_ROWS
     loaded_for: frozenset[int] = frozenset()  # unique indexes for which the keys in ``loaded`` were compared already
     inserted = updated = deleted = 0
+    absent: tuple[AbsentValues, ...] = ()  # no row with these values may have been added meanwhile
+    loaded: tuple[Look, ...] = ()  # for the keys of blocks that are too many for memory
+    claimed: tuple[KeyColumn, ...] = ()  # primary keys found absent: losing the race for one is a conflict
     _row_of_key: dict[Key, int] | None = None
     _adopted: TableSchema | None = None
 
@@ -74,10 +77,7 @@ class TableWrites:
         self.rows: dict[int, Values] = {}  # row id -> new version
         self.unkeyed: set[int] = set()  # row ids of new versions that keep their key: no need to look it up
         self.blocks: list[NewBlock] = []
-        self.absent: list[AbsentValues] = []  # no row with these values may have been added meanwhile
-        self.loaded: list[Look] = []  # for the keys of blocks that are too many for memory
         self.checked: set[int] = set()  # ids of unique indexes whose keys were looked up
-        self.claimed: list[KeyColumn] = []  # primary keys found absent: losing the race for one is a conflict
 
     @property
     def empty(self) -> bool:
@@ -258,16 +258,17 @@ def _converted(
 class WriteSet:
     """All changes of one transaction, which reads at snapshot ``base``."""
 
+    draft: Draft | None = None  # what the definitions are part of
+    operation: str | None = None
+    turn: Turn | None = None  # the caller's turn
+
     def __init__(self, base: int, token: str | None = None, *, single: bool = False) -> None:
         self.base = base
         self.token = token
         self.single = single  # a single statement, which is run again when a definition has changed
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
-        self.draft: Draft | None = None  # what the definitions are part of
-        self.operation: str | None = None
         self.repeats = single  # the caller builds it anew when it loses
-        self.turn: Turn | None = None  # the caller's turn
 
     @property
     def empty(self) -> bool:
@@ -300,9 +301,6 @@ class WriteSet:
         if found is None:
             found = self.tables[state.table.table_id] = TableWrites(state, self.base)
         return found
-
-    def files(self) -> Sequence[NewBlock]:
-        return [b for w in self.tables.values() for b in w.blocks]
 
 
 class WriteResult(NamedTuple):

@@ -62,8 +62,9 @@ class Template:
         self.constants = tree.constant_nodes(self.predicate or root)
         self.parameters = _parameters(parsed, slots)
         self.computed = tuple((n, s) for n, s in enumerate(slots) if isinstance(s, Computed) and varies(s.node, slots))
-        self.equalities = equalities(self.predicate, schema)
-        self.equal_alone = _equal_alone(self.predicate, self.equalities, schema)
+        stated = equalities(self.predicate, schema)
+        self.equal = dict(stated)  # columns, and the slots of the constants they must equal
+        self.equal_alone = _equal_alone(self.predicate, stated, schema)
         self.row: RowPlan | Literal[False] | None = None
         self.renamed: dict[Any, Template] = {}
 
@@ -250,14 +251,17 @@ class Bound:
         """Return a necessary condition for the predicate to be true for a row."""
         return self.condition().test
 
-    def equal_to(self) -> dict[str, Any]:
-        """Return values that columns must equal, as in `test`, but only those that the predicate states directly."""
-        values = self.values
-        return {name: values[slot] for name, slot in self._template.equalities}
+    def equal_to(self, names: tuple[str, ...]) -> list[Any] | None:
+        """Return the values that these columns must equal, as in `test`, if the predicate states them all directly."""
+        equal, values = self._template.equal, self.values
+        try:
+            return [values[equal[name]] for name in names]
+        except KeyError:
+            return None
 
     @property
     def equal_alone(self) -> frozenset[str] | None:
-        """The columns in `equal_to`, if they are integers or texts and the predicate says nothing else; else None."""
+        """The columns for `equal_to`, if they are integers or texts and the predicate says nothing else; else None."""
         return self._template.equal_alone
 
     def condition(self) -> Condition:

@@ -61,7 +61,7 @@ def compile(
             return whole[1]
     parsed = parse(text)
     given = _given(parsed, params)
-    form = (qualifiers, target, *[constants.signature(value) for value in given])
+    form = (qualifiers, target, *map(constants.signature, given))
     key = (text, id(schema), form)
     known = _templates.get(key)
     template = known[1] if known is not None and known[0] is schema else _template(parsed, schema, given, key)

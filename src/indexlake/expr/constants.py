@@ -64,6 +64,8 @@ class NotCovered(Exception):
 
 def plain(value: Any) -> Any:
     """Return a parameter with its containers as lists; cheap for values that are plain already."""
+    if type(value) in _UNCHANGED:
+        return value
     if type(value) is decimal.Decimal:
         return _exact(value)
     if type(value) in _CONTAINERS:
@@ -76,7 +78,7 @@ def plain(value: Any) -> Any:
         if not value.isascii():
             _check_text(value)
         return value
-    if type(value) in _PLAIN or isinstance(value, (bytes, bytearray, memoryview, pa.Scalar)):
+    if isinstance(value, (bytes, bytearray, memoryview, pa.Scalar)):
         return value
     if is_missing(value):
         raise ExpressionError(f"{value!r} is not a value; give None for a missing one")
@@ -124,7 +126,7 @@ def signature(value: Any) -> Any:
     """Return what in a parameter's value determines how the expression is bound; hashable and cheap to compute."""
     kind = type(value)
     if kind is int:
-        return integer_type(value).kind
+        return INT32.kind if -(2**31) <= value < 2**31 else integer_type(value).kind
     if kind is str or kind is float or kind is bool or value is None:
         return kind
     return tuple(list_types(value)) if kind is list else typed(value)[0]
@@ -146,7 +148,7 @@ _CONTAINERS = frozenset({list, tuple, dict})
 MAX_DEPTH = 64
 """The most levels of lists and dicts in a parameter."""
 _UNIFORM = frozenset({str, float, bool, bytes, dt.date})
-_PLAIN = frozenset({int, str, float, bool, bytes, type(None), dt.date, dt.datetime, decimal.Decimal})
+_UNCHANGED = frozenset({int, float, bool, bytes, type(None), dt.date, dt.datetime})
 
 
 def integer_type(value: int) -> SqlType:

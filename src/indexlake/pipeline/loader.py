@@ -70,7 +70,7 @@ class Loader:
             unseen = Look.nothing(LoadedKeys(index, index.fields(state.current), blocks, probe))
             with lake._readings.open(self._table_id) as reading:
                 rows = newer_rows(unseen, reading.hot, writes)
-            writes.loaded.append(look(unseen, reading.state, rows, writes, lake._files))
+            writes.loaded += (look(unseen, reading.state, rows, writes, lake._files),)
         return sum(block.record_count for block in blocks)
 
     def _write_once(self, state: TableState) -> list[NewBlock]:

@@ -140,16 +140,16 @@ def read_values(found: LiveRow) -> Values:
 
 def key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
     """Return the encoded primary key that a matching row must have, if the predicate names exactly one; else None."""
-    named = predicate.equal_to()
-    if not named.keys() >= schema.key_set:
+    values = predicate.equal_to(schema.key_names)
+    if values is None:
         named = {
             part.column: part.values[0]
             for part in conjuncts(predicate.test())
             if isinstance(part, ColumnTest) and part.op in ("=", "in") and len(part.values) == 1
         }
+        values = [named.get(name) for name in schema.key_names]
     key: list[SqlValue] = []
-    for place, codec in enumerate(schema.key_codecs):
-        value = named.get(schema.key_names[place])
+    for value, codec in zip(values, schema.key_codecs):  # noqa: B905 (as many of both)
         if value is None:
             return None
         try:

@@ -159,10 +159,11 @@ def refresh(
     if cached is None:
         return load(r, table_id, head.last)
     table, schema, current = cached.table, cached.schema, cached.current
-    purged = head.purge_number != table.purge_number
+    purged, altered = head.purge_number != table.purge_number, head.changed_in > cached.at
+    if not (purged or altered) and max(head.blocks_changed_in, head.deletes_changed_in) <= cached.at:
+        return cached.still_at(head.last)
     blocks, deletes, indexes, primary = cached.blocks, cached.deletes, cached.indexes, cached.primary
     enforced, ranges = cached.enforced, cached.ranges
-    altered = head.changed_in > cached.at
     if altered:
         found = definitions.read_table(r, table_id)
         assert found is not None

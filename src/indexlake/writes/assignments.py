@@ -6,7 +6,7 @@ a single row in Python; both give the same values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from indexlake.types.selection import take
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
+
+_NONE: Mapping[str, str] = {}
 
 
 class Assignments:
@@ -46,26 +48,27 @@ class Assignments:
         self._schema = schema
         self._values: dict[str, SqlValue] = {}  # encoded
         self._expressions: dict[str, Bound] = {}
-        self._copies: dict[str, str] = dict(copies or {})
+        self._copies: Mapping[str, str] = copies or _NONE
+        self._assigned = set(self._copies)
         for name, value in assignments.items():
             f = schema.field(name)
+            name = f.name  # in the table's spelling
             if f.generated is not None:
-                raise SchemaError(
-                    f"Column {f.name!r} is generated and cannot be assigned: leave it out.", column=f.name
-                )
-            if f.name in self._values or f.name in self._expressions or f.name in self._copies:
-                raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
+                raise SchemaError(f"Column {name!r} is generated and cannot be assigned: leave it out.", column=name)
+            if name in self._assigned:
+                raise SchemaError(f"Column {name!r} is assigned twice.", column=name)
+            self._assigned.add(name)
             if isinstance(value, Expression):
-                self._expressions[f.name] = (bind or _over(schema))(value, f)
+                self._expressions[name] = (bind or _over(schema))(value, f)
                 continue
             try:
-                encoded = schema.codecs[schema.place_of[f.name]].encode_one(value)
+                encoded = schema.codecs[schema.place_of[name]].encode_one(value)
             except ConstraintError as error:
                 hint = f". If it is SQL over the row, write il.expr({value!r})" if isinstance(value, str) else ""
-                raise ConstraintError(f"Column {f.name!r}: {error}{hint}", column=f.name) from None
+                raise ConstraintError(f"Column {name!r}: {error}{hint}", column=name) from None
             if encoded is None and not f.nullable:
-                raise null_error(f.name, given=True)
-            self._values[f.name] = encoded
+                raise null_error(name, given=True)
+            self._values[name] = encoded
 
     @property
     def constant_bytes(self) -> int:
@@ -80,9 +83,9 @@ class Assignments:
             found |= expression.columns
         return found
 
-    def changes(self, fields: tuple[Field, ...]) -> bool:
-        values, expressions, copies = self._values, self._expressions, self._copies
-        return bool([f for f in fields if f.name in values or f.name in expressions or f.name in copies])
+    def changes(self, names: Iterable[str]) -> bool:
+        """Return whether any of these columns is assigned."""
+        return not self._assigned.isdisjoint(names)
 
     def copied(self, f: Field) -> str | None:
         """Return the column whose value the field takes unchanged, if any."""
@@ -105,7 +108,7 @@ class Assignments:
             else:
                 array = batch.column(f.name) if rest is None else rest(f)
             if not f.nullable and f.generated is None and holds_null(array):
-                raise null_error(f.name, given=self.changes((f,)))
+                raise null_error(f.name, given=self.changes((f.name,)))
             arrays.append(array)
         return completed(pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow), self._schema)
 

@@ -76,7 +76,7 @@ class _Update:
         self._ids = new.ids[self._order]
         self._columns = {f"#{name}": _whole(column) for name, column in new.columns.items()}
         self._setter = Assignments({}, schema, copies={name: f"#{name}" for name in new.columns})
-        self.same_key = not self._setter.changes(schema.key_fields)
+        self.same_key = not self._setter.changes(schema.key_names)
 
     def versions(self, here: Ids, batch: pa.RecordBatch) -> tuple[Ids, pa.RecordBatch]:
         """Return the places of a batch that are changed, and their new versions."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from indexlake.expr.moment import as_statement
 from indexlake.scan.point import read_values
-from indexlake.writes.edit import Edit
+from indexlake.writes.edit import Edit, change_row
 from indexlake.writes.find import PredicateOf, Scanned, Target, find, find_by_scan
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ def _delete_one(tx: Transaction, target: Target) -> int:
         row = target.python_row(read_values(target.row), names)
     if not target.is_met(row):
         return 0
-    edit = Edit(tx, target.state)
-    edit.delete_row(target.row)
-    return edit.apply()
+    return change_row(tx, target.state, target.row, None)
 
 
 def _delete_found(tx: Transaction, rows: Scanned) -> int:

@@ -24,7 +24,7 @@ from indexlake.commit.write_set import AbsentValues, TableWrites, row_id_set
 from indexlake.hot.store import HotRow
 from indexlake.indexes.keys import KeyColumn
 from indexlake.scan.execute import Piece
-from indexlake.scan.point import BlockRow, LiveRow
+from indexlake.scan.point import LiveRow
 from indexlake.schema import ROW_ID
 from indexlake.schema.fitting import Values, encode_batch
 from indexlake.snapshots.state import TableState
@@ -78,10 +78,6 @@ class Edit:
             self._versions[keys_known] = _Versions(self._tx, self._state, keys_known=keys_known)
         return self._versions[keys_known]
 
-    def delete_row(self, row: LiveRow) -> None:
-        self._closes.append(row)
-        self.deleted += 1
-
     def update_row(self, row: LiveRow, values: Values, *, same_key: bool) -> None:
         self._closes.append(row)
         self._rows.append((row.row_id, values, same_key))
@@ -118,8 +114,8 @@ class Edit:
         writes.updated += self.updated
         writes.deleted += self.deleted
         if self.claimed is not None:
-            writes.claimed.append(self.claimed)
-        writes.absent += self.absent
+            writes.claimed += (self.claimed,)
+        writes.absent += tuple(self.absent)
         return count
 
     def _ended(self) -> npt.NDArray[np.int64]:
@@ -191,14 +187,39 @@ class _Versions:
                 self.blocks.append(block)
 
 
+def change_row(
+    tx: Transaction, state: TableState, row: LiveRow, values: Values | None, *, same_key: bool = True
+) -> int:
+    """Replace a single row, or delete it (None), without an ``Edit``; return how many rows are concerned."""
+    if tx.watching is not None:
+        ended = np.array([row.row_id], np.int64)
+        tx.watching.note(state.table.table_id, ended, ended[:0] if values is None else ended)
+    writes = tx.write_set.writes(state)
+    row_id = _close_row(writes, row)
+    if values is None:
+        writes.deleted += 1
+    else:
+        writes.replace(row_id, values, same_key=same_key)
+        writes.updated += 1
+    return 1
+
+
 def _close(writes: TableWrites, state: TableState, files: OpenFiles, found: Piece | LiveRow) -> None:
     """Record that these versions end with this transaction."""
-    if isinstance(found, HotRow):
-        writes.close_hot(found.row_id, found.begin)
-    elif isinstance(found, BlockRow):
-        writes.close_in_block(found.block, np.array([found.position]), np.array([found.row_id]))
-    else:
+    if isinstance(found, Piece):
         _close_piece(writes, state, files, found)
+    else:
+        _close_row(writes, found)
+
+
+def _close_row(writes: TableWrites, row: LiveRow) -> int:
+    """Close a single row and return its id, which may have to be read from a file."""
+    row_id = row.row_id
+    if isinstance(row, HotRow):
+        writes.close_hot(row_id, row.begin)
+    else:
+        writes.close_in_block(row.block, np.array([row.position]), np.array([row_id]))
+    return row_id
 
 
 def _close_piece(writes: TableWrites, state: TableState, files: OpenFiles, piece: Piece) -> None:

@@ -91,11 +91,11 @@ def find(
     tx: Transaction, table_id: int, predicate_of: PredicateOf, columns: Sequence[Field] | None = None
 ) -> Target | Scanned:
     """Return the only row that may satisfy the predicate, or all that do, with some columns (None: all columns)."""
-    files, singly = tx._lake._files, tx.own_writes(table_id) is None
+    files = tx._lake._files
     with tx.reading(table_id) as reading:
         schema = reading.schema
         predicate = predicate_of(schema)
-        singly = singly and reading.newest
+        singly = reading.newest and reading.writes is None
         key = key_in(predicate, schema) if singly else None
         if key is not None:
             found = find_recent(reading, files, key)

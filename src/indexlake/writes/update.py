@@ -12,7 +12,7 @@ from indexlake.commit.write_set import row_id_set
 from indexlake.expr.moment import as_statement
 from indexlake.scan.point import read_values
 from indexlake.writes.assignments import Assignments
-from indexlake.writes.edit import Edit
+from indexlake.writes.edit import Edit, change_row
 from indexlake.writes.find import PredicateOf, Target, find, find_by_scan
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
         rows = find_by_scan(tx, table_id, predicate_of)
     state, found = rows
     setter = Assignments(assignments, state.current)  # wrong columns are errors even if no row matches
-    same_key = not setter.changes(state.current.key_fields)
+    same_key = not setter.changes(state.current.key_names)
     edit = Edit(tx, state)
     step = rows_of(setter.constant_bytes)
     for piece in found:
@@ -53,10 +53,8 @@ def _update_one(tx: Transaction, target: Target, assignments: Mapping[str, Any])
     row = target.python_row(old, needed) if needed else {}
     if not target.is_met(row):
         return 0
-    edit = Edit(tx, state)
-    new = setter.apply_row(old, row)
-    edit.update_row(target.row, new, same_key=not setter.changes(state.current.key_fields))
-    return edit.apply()
+    same_key = not setter.changes(state.current.key_names)
+    return change_row(tx, state, target.row, setter.apply_row(old, row), same_key=same_key)
 
 
 def lock(tx: Transaction, table_id: int, row_ids: Sequence[int]) -> None:

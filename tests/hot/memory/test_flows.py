@@ -107,6 +107,14 @@ def test_a_change_of_one_row_waits_for_one_sync_and_no_catalog(table: il.Table, 
     assert [step for step in trace if step.startswith("catalog.sqlite_")] == []
 
 
+@pytest.mark.parametrize(("name", "most"), [("Point select", 50), ("Point insert", 150), ("Update of a hot row", 180)])
+def test_few_functions_run_for_one_row(table: il.Table, name: str, most: int) -> None:
+    """The time of a call for one row is that of its functions; what tables or many rows need is not done for each."""
+    table.insert({"id": 901, "total": 1.0})
+    table.update({"total": 3.0}, "id = $id", params={"id": 150})
+    assert len(called(lambda: FLOWS[name](table))) <= most
+
+
 def test_a_scan_says_how_many_hot_rows_and_blocks_it_reads(table: il.Table) -> None:
     told = str(table.scan("total > 1").explain())
     assert "hot rows: 100" in told

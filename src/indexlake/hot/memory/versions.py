@@ -207,7 +207,9 @@ def _row_bytes(values: Sequence[Any]) -> int:
     size = _NULL_BYTES * len(values)
     for value in values:
         if value is not None:
-            size += _NUMBER_BYTES + (len(value) if isinstance(value, bytes) else 0)
+            size += _NUMBER_BYTES
+            if type(value) is bytes:
+                size += len(value)
     return size
 
 

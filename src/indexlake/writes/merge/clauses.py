@@ -146,7 +146,7 @@ def bind_clause(clause: Clause, schema: TableSchema, source: pa.Schema) -> Bound
         setter = _setter(clause, schema, source, scope)
         names |= setter.columns
         if clause.action == "update":
-            names |= {f"t.{f.name}" for f in schema.fields if not setter.changes((f,))}
+            names |= {f"t.{f.name}" for f in schema.fields if not setter.changes((f.name,))}
     return BoundClause(clause.action, scope, condition, setter, frozenset(names))
 
 
@@ -192,7 +192,7 @@ def source_column(name: str, source: pa.Schema) -> str:
 
 def keeps_key(setter: Assignments, schema: TableSchema, equal: Mapping[str, set[str]]) -> bool:
     """Return whether rows keep their primary keys: no key column is set, or only to what ``on`` says it equals."""
-    return all(not setter.changes((f,)) or _takes(setter, f, equal) for f in schema.key_fields)
+    return all(not setter.changes((f.name,)) or _takes(setter, f, equal) for f in schema.key_fields)
 
 
 def takes_key(setter: Assignments, schema: TableSchema, equal: Mapping[str, set[str]]) -> bool:
