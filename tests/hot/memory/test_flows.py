@@ -107,7 +107,7 @@ def test_a_change_of_one_row_waits_for_one_sync_and_no_catalog(table: il.Table, 
     assert [step for step in trace if step.startswith("catalog.sqlite_")] == []
 
 
-@pytest.mark.parametrize(("name", "most"), [("Point select", 50), ("Point insert", 150), ("Update of a hot row", 180)])
+@pytest.mark.parametrize(("name", "most"), [("Point select", 60), ("Point insert", 160), ("Update of a hot row", 190)])
 def test_few_functions_run_for_one_row(table: il.Table, name: str, most: int) -> None:
     """The time of a call for one row is that of its functions; what tables or many rows need is not done for each."""
     table.insert({"id": 901, "total": 1.0})
