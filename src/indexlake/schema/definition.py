@@ -38,8 +38,8 @@ def as_schema(given: Any) -> pa.Schema | None:
             instead = f"; write {meant!r}" if meant else ""
             raise SchemaError(
                 f"Column {name!r}: {_shown(value)} is not a type{instead}. A schema gives one for every column, as "
-                "pyarrow names it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it in "
-                "a list: [{'id': 1, 'city': 'Oslo'}].",
+                "pyarrow names it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it "
+                "in a list: [{'id': 1, 'city': 'Oslo'}].",
                 column=name,
             )
     return pa.schema([(name, as_type(value)) for name, value in given.items()])
