@@ -270,7 +270,7 @@ class Lake(LakeDefinitions):
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         """Commit one statement by itself, running it again at the new snapshot if it loses."""
-        if checked_token(token) is not None:
+        if (token := checked_token(token)) is not None:
             done = self._readings.token_result(token)
             if done is not None:
                 return WriteResult(**done)

@@ -243,3 +243,8 @@ def test_a_second_row_in_place_of_a_token(module_lake, t):
         t.insert({"id": 8}, {"id": 9})
     with pytest.raises(il.SchemaError, match="token must be a non-empty string"):
         module_lake.sql("insert into t (id) values (8)", token={"id": 9})
+
+
+def test_a_bucket_in_place_of_a_catalog():
+    with pytest.raises(il.CatalogError, match=r"Use a folder, .* The files can be there: storage='s3://bucket/shop'\."):
+        il.connect("s3://bucket/shop")

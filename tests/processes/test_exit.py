@@ -113,15 +113,7 @@ def test_a_dump_that_cannot_be_stopped_is_left_behind_after_a_few_seconds(tmp_pa
         assert len(lake.table("u")) == 5000
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "select count(*) from range(100_000_000) a, range(100_000) b",
-        "select a.range from range(100_000_000) a, range(100_000) b where a.range * b.range = -1",
-    ],
-    ids=["aggregate", "no rows"],
-)
-def test_a_long_query_is_interrupted_at_once_and_the_lake_goes_on(tmp_path: Path, query: str) -> None:
+def test_a_long_query_is_interrupted_at_once_and_the_lake_goes_on(tmp_path: Path) -> None:
     ended = run_script(
         f"""
 import faulthandler, os, threading
@@ -131,7 +123,7 @@ lake.sql("select 1").fetchall()
 for _ in range(3):
     threading.Timer(0.7, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
     try:
-        lake.sql({query!r}).to_arrow()
+        lake.sql("select count(*) from range(100_000_000) a, range(100_000) b").to_arrow()
     except KeyboardInterrupt:
         print("interrupted", lake.sql("select 2").scalar(), flush=True)
 """,

@@ -325,8 +325,8 @@ def _show(rows: list[dict[str, Any]], as_json: bool, null: str = "") -> None:
         return
     table = RichTable()
     for name in rows[0]:
-        justify = "right" if isinstance(rows[0][name], int | float) else "left"
-        table.add_column(escape(name), overflow="fold", justify=justify)
+        number = isinstance(rows[0][name], int | float)
+        table.add_column(escape(name), overflow="fold", justify="right" if number else "left")
     for row in rows:
         table.add_row(*(f"{v:,}" if type(v) is int else null if v is None else escape(str(v)) for v in row.values()))
     console.print(table)
