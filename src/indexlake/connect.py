@@ -235,8 +235,9 @@ class Opening:
                 None, None, options, cache, spill, hot,
             )  # fmt: skip
         if "://" in address:
+            files = f" The files can be there: storage={address!r}." if address.startswith("s3://") else ""
             raise CatalogError(
-                f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
+                f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'.{files}"
             )
         from indexlake.catalog.sqlite import SqliteCatalog
 

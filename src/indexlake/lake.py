@@ -21,7 +21,7 @@ from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
 from indexlake.commit.log_section import pressure_of, readings_of
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
-from indexlake.commit.write_set import WriteResult, WriteSet
+from indexlake.commit.write_set import WriteResult, WriteSet, checked_token
 from indexlake.display import Listing, html_table, html_text, shown
 from indexlake.errors import (
     ConflictError,
@@ -270,7 +270,7 @@ class Lake(LakeDefinitions):
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         """Commit one statement by itself, running it again at the new snapshot if it loses."""
-        if token is not None:
+        if (token := checked_token(token)) is not None:
             done = self._readings.token_result(token)
             if done is not None:
                 return WriteResult(**done)

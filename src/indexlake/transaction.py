@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from indexlake.catalog.index_definitions import CreateIndex
 from indexlake.catalog.table_heads import reserve_row_ids
 from indexlake.commit.draft import Draft, Tried
-from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
-from indexlake.errors import IndexLakeError, OwnershipError, SchemaError, SnapshotExpiredError
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet, checked_token
+from indexlake.errors import IndexLakeError, OwnershipError, SnapshotExpiredError
 from indexlake.lake_definitions import LakeDefinitions
 from indexlake.snapshots.reading import OpenReading, Reading, Readings
 from indexlake.snapshots.seen import Seen
@@ -43,15 +43,13 @@ class Transaction(LakeDefinitions):
     _pin: Pin | None = None
 
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
-        if token is not None and (not isinstance(token, str) or not token):
-            raise SchemaError(f"token must be a non-empty string that identifies this write; got {token!r}.")
         self._lake = lake
         self._thread = threading.get_ident()
         self._base = base
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
         self._numbered: set[int] = set()  # tables that it has created, even if it has dropped them again
         self._undo: list[Callable[[], None]] = []
-        self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
+        self.write_set = WriteSet(base if base is not None else -1, checked_token(token), single=base is None)
 
     def __repr__(self) -> str:
         return f"<Transaction at snapshot {self._base}, {self.state}, {len(self.write_set.tables)} table(s) written>"

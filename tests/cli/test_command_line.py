@@ -124,6 +124,16 @@ def test_every_listing_prints_json(folder: Path) -> None:
         json.loads(out)
 
 
+def test_listings_hide_nothing_on_a_narrow_screen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("pipeline", "dump", str(folder), "--runner", "threads")
+    monkeypatch.setenv("COLUMNS", "80")
+    for arguments in (["jobs"], ["indexes", "t"], ["history", "t"]):
+        code, out, _ = run(arguments[0], str(folder), *arguments[1:])
+        assert code == 0
+        assert "…" not in out
+        assert "{" not in out
+
+
 def test_load_says_that_the_lake_is_new(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id\n1\n")
     for expected in (f"Created a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):

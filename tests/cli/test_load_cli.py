@@ -27,6 +27,22 @@ def test_load_makes_the_lake_and_the_table_and_then_adds_to_it(tmp_path: Path):
         assert len(opened.table("sales.parts")) == 5
 
 
+def test_load_replaces_rows_or_upserts_them(tmp_path: Path, write):
+    lake, run = str(tmp_path / "new"), CliRunner().invoke
+    path = str(write("rows.csv", "id,city\n1,Oslo\n2,Lima\n"))
+    for mode in ("append", "upsert"):
+        done = run(app, ["load", lake, "t", path, "--primary-key", "id", "--mode", mode])
+        assert done.exit_code == 0, done.output
+    run(app, ["load", lake, "t", str(write("more.csv", "id,city\n2,Rome\n3,Bonn\n")), "--mode", "upsert"])
+    with il.connect(lake) as opened:
+        assert [tuple(row.values()) for row in opened.table("t")] == [(1, "Oslo"), (2, "Rome"), (3, "Bonn")]
+    run(app, ["load", lake, "t", path, "--mode", "overwrite"])
+    with il.connect(lake) as opened:
+        assert [tuple(row.values()) for row in opened.table("t")] == [(1, "Oslo"), (2, "Lima")]
+    assert run(app, ["load", str(tmp_path / "none"), "t", path, "--mode", "replace"]).exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
 def test_load_takes_patterns_and_csv_options(tmp_path: Path, write):
     write("in/a.txt", "1;x\n")
     write("in/b.txt", "2;-\n")

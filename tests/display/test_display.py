@@ -45,6 +45,18 @@ def test_a_lake_shows_its_tables_without_counting_rows(lake: il.Lake, t: il.Tabl
     assert "closed" in text_of(lake._repr_html_())
 
 
+def test_a_view_of_the_past_and_a_pipeline_name_their_lake(lake: il.Lake, t: il.Table, tmp_path: Path):
+    place = tmp_path / "lake" / "catalog.sqlite"
+    assert repr(lake.at(1)) == f"<Lake {place} at snapshot 1>"
+    assert repr(lake.pipeline()) == f"<Pipeline of {place} on threads, or on Spark for more than 1,073,741,824 bytes>"
+    assert re.fullmatch(rf"<Pipeline of {place} on \d+ threads>", repr(lake.pipeline(runner="threads")))
+
+
+def test_a_job_shows_its_progress_in_words(lake: il.Lake, t: il.Table):
+    lake.pipeline(runner="threads").dump("sales.orders")
+    assert "1 of 1 task, 25 rows" in repr(lake.jobs())
+
+
 def test_a_table_shows_its_columns_and_key_and_no_rows(lake: il.Lake, t: il.Table):
     assert repr(t) == "<Table sales.orders: id int64, city string, primary key (id)>"
     assert "at snapshot 1:" in repr(t.at(1))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections import namedtuple
+from dataclasses import dataclass
 
 import pyarrow.compute as pc
 import pytest
@@ -199,3 +202,49 @@ def test_history_tells_what_each_commit_did_to_the_table():
         assert [str(s.summary) for s in other.history()] == ["", "1 inserted"]
         assert "2 inserted" in repr(t.history())
         assert "2 inserted" in t.history()[1]._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("int", "int64"), (int, "int64"), ("decimal(10, 2)", "decimal128(10, 2)")]
+)
+def test_a_type_of_another_language_in_a_schema(module_lake, wrong, right):
+    with pytest.raises(il.SchemaError, match=re.escape(f"is not a type; write {right!r}. A schema gives")):
+        module_lake.create_table("other", {"id": wrong, "city": "string"})
+
+
+@dataclass
+class Order:
+    id: int
+
+
+class Model:
+    def model_dump(self):
+        return {"id": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "way"),
+    [
+        (Order(1), "dataclasses.asdict(row)"),
+        (namedtuple("Pair", "id")(1), "row._asdict()"),
+        (Model(), "row.model_dump()"),
+    ],
+    ids=["dataclass", "named tuple", "model"],
+)
+def test_an_object_in_place_of_a_row(t, row, way):
+    for write in (t.insert, t.upsert):
+        with pytest.raises(il.SchemaError) as caught:
+            write([row])
+        assert str(caught.value).endswith(f" Give {way}.")
+
+
+def test_a_second_row_in_place_of_a_token(module_lake, t):
+    with pytest.raises(il.SchemaError, match="token must be a non-empty string"):
+        t.insert({"id": 8}, {"id": 9})
+    with pytest.raises(il.SchemaError, match="token must be a non-empty string"):
+        module_lake.sql("insert into t (id) values (8)", token={"id": 9})
+
+
+def test_a_bucket_in_place_of_a_catalog():
+    with pytest.raises(il.CatalogError, match=r"Use a folder, .* The files can be there: storage='s3://bucket/shop'\."):
+        il.connect("s3://bucket/shop")

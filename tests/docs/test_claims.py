@@ -44,6 +44,7 @@ OTHERS_NAMES = {
     "STANDARD_IA",
     "DATA_SOURCE_NOT_FOUND",
     "quantile_cont",
+    "pg_dump",
 }
 """Names that belong to other software."""
 

@@ -209,7 +209,7 @@ REFUSED = [
     (pa.string(), pa.int64(), "large_string"),
     (pa.timestamp("us"), pa.timestamp("ms"), "finer unit and the same time zone"),
     (pa.timestamp("us"), pa.timestamp("ns", "UTC"), "the same time zone"),
-    (pa.bool_(), pa.int8(), "add a column and fill it"),
+    (pa.bool_(), pa.int8(), "computes every value anew"),
     (pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int16())]), r"name the field: 'c\.…'"),
     (pa.int32(), pa.int32(), "is already of type int32"),
     (pa.int32(), "int65", "int65"),

@@ -20,8 +20,8 @@ def no_pyspark(monkeypatch):
 
 def test_small_work_without_a_session_runs_in_threads(lake):
     t = in_blocks(table(lake), 20, 20)
-    assert "local_limit=1,073,741,824" in repr(lake.pipeline())
-    assert "ThreadRunner" in repr(ChosenRunner(lake.storage)._runner(1 << 30))
+    assert "1,073,741,824 bytes" in repr(lake.pipeline())
+    assert "threads" in repr(ChosenRunner(lake.storage)._runner(1 << 30))
     assert lake.pipeline().compact("t")["main.t"].blocks_before == 2
     assert len(t) == 40
 

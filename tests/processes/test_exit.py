@@ -113,6 +113,26 @@ def test_a_dump_that_cannot_be_stopped_is_left_behind_after_a_few_seconds(tmp_pa
         assert len(lake.table("u")) == 5000
 
 
+def test_a_long_query_is_interrupted_at_once_and_the_lake_goes_on(tmp_path: Path) -> None:
+    ended = run_script(
+        f"""
+import faulthandler, os, threading
+faulthandler.dump_traceback_later(30, exit=True)
+lake = il.connect(sys.argv[1])
+lake.sql("select 1").fetchall()
+for _ in range(3):
+    threading.Timer(0.7, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
+    try:
+        lake.sql("select count(*) from range(100_000_000) a, range(100_000) b").to_arrow()
+    except KeyboardInterrupt:
+        print("interrupted", lake.sql("select 2").scalar(), flush=True)
+""",
+        tmp_path,
+    )
+    assert ended.out == "interrupted 2\n" * 3, ended.err
+    assert ended.seconds < 10
+
+
 def test_a_program_that_is_interrupted_leaves_the_lake_in_order(tmp_path: Path) -> None:
     ended = run_script(
         FILL + f"import os, threading\nthreading.Timer(0.3, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()\n"

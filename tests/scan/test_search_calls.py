@@ -20,7 +20,13 @@ def table(lake: il.Lake) -> il.Table:
     t.create_index("words", "note", kind="bm25")
     t.create_index("near", "vec", kind="hnsw")
     t.create_index("places", ["x", "y"], kind="rtree")
+    t.create_index("by_x", "x")
     return t
+
+
+def test_an_index_that_does_not_search_leaves_its_name_to_the_column(table: il.Table) -> None:
+    table.create_index("note", "note")
+    assert [row["id"] for row in table.search("note", "3")] == [3]
 
 
 def test_columns_that_a_search_adds_are_not_mixed_up_with_those_of_the_table(lake: il.Lake) -> None:
@@ -88,7 +94,8 @@ def test_a_search_shows_itself_and_stays_in_its_process(table: il.Table) -> None
         (lambda t: t.search([("words", "x")], fuse=[1, 2]), il.ExpressionError, "1 here"),
         (lambda t: t.search("places", (10**400, 0)).to_arrow(), il.ExpressionError, "finite numbers"),
         (lambda t: t.search("id", 3).to_arrow(), il.ExpressionError, "has no index to search"),
-        (lambda t: t.search("nothing", 3).to_arrow(), il.NotFoundError, "has no index 'nothing'; it has 'near'"),
+        (lambda t: t.search("by_x", 3).to_arrow(), il.ExpressionError, "is of kind 'btree', which where=… uses"),
+        (lambda t: t.search("nothing", 3).to_arrow(), il.NotFoundError, "no index 'nothing'; it has 'by_x', 'near'"),
         (lambda t: t.create_index("x", None), il.SchemaError, "columns is a column"),
         (lambda t: t.create_index("x", 3), il.SchemaError, "columns is a column"),
         (lambda t: t.create_index("x", []), il.SchemaError, "needs a column"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 
 from indexlake.errors import SchemaError
-from indexlake.types.names import _MEANT, named_type
+from indexlake.types.names import _MEANT, meant_type, named_type
 from tests.types.arrow_strategies import PLAIN, dictionary_types, nested_types
 
 
@@ -72,6 +74,20 @@ def test_other_text_is_no_type(text):
 def test_a_type_of_another_language_says_what_to_write(text, meant):
     with pytest.raises(SchemaError, match=re.escape(f"{text!r} is not the name of a type. Write {meant!r}, or give")):
         named_type(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("varchar(20)", "string"), ("decimal(10,2)", "decimal128(10,2)"), ("numeric", "decimal128(18, 2)"),
+        ("decimal(many)", "decimal128(18, 2)"), ("Oslo", None),
+        (int, "int64"), (str, "string"), (float, "float64"), (bool, "bool"), (bytes, "binary"),
+        (datetime, "timestamp[us]"), (date, "date32"), (Decimal, "decimal128(18, 2)"), (object, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_names_in_other_languages_and_classes_are_understood(given, meant):
+    assert meant_type(given) == meant
 
 
 def test_every_name_that_is_suggested_is_one():

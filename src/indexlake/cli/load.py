@@ -16,7 +16,7 @@ class Loaded:
     created: bool
 
 
-def run(lake: il.Lake, name: str, source: il.Files, primary_key: Sequence[str]) -> Loaded:
+def run(lake: il.Lake, name: str, source: il.Files, primary_key: Sequence[str], mode: str) -> Loaded:
     try:
         table = lake.table(name)
     except il.NotFoundError:
@@ -28,5 +28,5 @@ def run(lake: il.Lake, name: str, source: il.Files, primary_key: Sequence[str]) 
             f"Table {table.name!r} exists with the primary key ({', '.join(table.primary_key)}). Leave out "
             "--primary-key to load into it."
         )
-    result = table.insert(source)
+    result = lake.pipeline(runner="threads").load(source, table.name, mode)
     return Loaded(table.name, result.rows, result.snapshot_id, False)

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -18,7 +18,7 @@ from indexlake.cli.hints import in_command_line
 from indexlake.cli.json_text import json_text
 from indexlake.cli.opening import open_lake
 from indexlake.cli.spark import start as start_spark
-from indexlake.display import counted
+from indexlake.display import cell, counted
 from indexlake.errors import IndexLakeError
 from indexlake.storage import environment
 
@@ -200,6 +200,10 @@ def load(
     delimiter: Annotated[str | None, typer.Option(help="CSV: the character between values.")] = None,
     header: Annotated[bool, typer.Option(help="CSV: whether the first row holds the column names.")] = True,
     null: Annotated[list[str] | None, typer.Option(help="CSV: a value that means null; may be repeated.")] = None,
+    mode: Annotated[
+        Literal["append", "overwrite", "upsert"],
+        typer.Option(help="Add the rows, replace all rows by them, or upsert them by primary key."),
+    ] = "append",
     as_json: AsJson = False,
 ) -> None:
     """Load files into a table, in one commit."""
@@ -210,7 +214,7 @@ def load(
     with open_lake(lake, create=True) as opened:
         from indexlake.cli.load import run
 
-        _show([asdict(run(opened, table, source, primary_key or []))], as_json)
+        _show([asdict(run(opened, table, source, primary_key or [], mode))], as_json)
 
 
 @app.command()
@@ -269,7 +273,14 @@ def history(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
 def jobs(lake: Lake, as_json: AsJson = False) -> None:
     """List background jobs."""
     with open_lake(lake, reading=True) as opened:
-        _show([asdict(j) for j in opened.jobs()], as_json)
+        listed = opened.jobs()
+        found = [asdict(job) for job in listed]
+        if not as_json:
+            for job, shown in zip(listed, found, strict=True):
+                del shown["job_id"]
+                shown |= {"started_at": cell(job.started_at), "finished_at": cell(job.finished_at)}
+                shown["progress"] = job.progress
+        _show(found, as_json)
 
 
 @app.command()
@@ -314,7 +325,8 @@ def _show(rows: list[dict[str, Any]], as_json: bool, null: str = "") -> None:
         return
     table = RichTable()
     for name in rows[0]:
-        table.add_column(escape(name), justify="right" if isinstance(rows[0][name], int | float) else "left")
+        number = isinstance(rows[0][name], int | float)
+        table.add_column(escape(name), overflow="fold", justify="right" if number else "left")
     for row in rows:
         table.add_row(*(f"{v:,}" if type(v) is int else null if v is None else escape(str(v)) for v in row.values()))
     console.print(table)

@@ -42,6 +42,12 @@ RowIdArray = npt.NDArray[np.int64]
 _NO_ROWS: Any = FrozenBitMap64()
 
 
+def checked_token(token: Any) -> str | None:
+    if token is not None and (not isinstance(token, str) or not token):
+        raise SchemaError(f"token must be a non-empty string that identifies this write; got {token!r}.")
+    return token
+
+
 @dataclass(frozen=True, slots=True)
 class AbsentValues:
     """Values that no row had in some columns when they were read, so that rows were added for them."""

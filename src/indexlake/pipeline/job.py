@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from indexlake.catalog import activity
 from indexlake.catalog.activity import JobRecord
 from indexlake.catalog.driver import Transaction
+from indexlake.display import counted
 from indexlake.errors import JobError
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class Progress:
     tasks: int = 0
     rows: int = 0
     bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.tasks_done:,} of {counted(self.tasks, 'task')}, {counted(self.rows, 'row')}"
 
 
 @dataclass(frozen=True, slots=True)

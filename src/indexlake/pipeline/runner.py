@@ -58,7 +58,7 @@ class ThreadRunner:
         self._storage = storage
 
     def __repr__(self) -> str:
-        return f"ThreadRunner({self.width})"
+        return f"{self.width} threads"
 
     def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
         if len(tasks) == 1:
@@ -115,7 +115,7 @@ class ChosenRunner:
         self._local_limit = local_limit
 
     def __repr__(self) -> str:
-        return f"ChosenRunner(local_limit={self._local_limit:,})"
+        return f"threads, or on Spark for more than {self._local_limit:,} bytes"
 
     @property
     def width(self) -> int:

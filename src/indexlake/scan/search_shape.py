@@ -99,17 +99,16 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
     ]
     # Indexes that existed at the snapshot come first: a newer one may have taken over the name.
     ranked = sorted(usable, key=lambda c: (c.index.begin_snapshot > reading.snapshot, -c.index.begin_snapshot))
-    for coverage in ranked:
-        if coverage.index.name.lower() == name.lower():
+    named = [c for c in ranked if c.index.name.lower() == name.lower()]
+    for coverage in named:
+        if _searches(coverage, unknown=True):
             return coverage
     live = [c for c in usable if c.index.end_snapshot is None]
     column = reading.schema.by_name.get(name.lower())
     searching = [
         c
         for c in ranked
-        if getattr(kind_if_known(c.index.kind), "measure", None) is not None
-        and column is not None
-        and column in c.index.fields(reading.schema)
+        if column is not None and column in c.index.fields(reading.schema) and _searches(c, unknown=False)
     ]
     on = [c for c in searching if c.index.begin_snapshot <= reading.snapshot] or [c for c in searching if c in live]
     if len(on) == 1:
@@ -122,4 +121,15 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
             f"Column {column.name!r} of table {table!r} has no index to search. Create one, for text for example: "
             f't.create_index("{column.name}_text", "{column.name}", kind="bm25").'
         )
+    if named:
+        raise ExpressionError(
+            f"Index {named[0].index.name!r} of table {table!r} is of kind {named[0].index.kind!r}, which where=… uses. "
+            "Search by an index of kind 'bm25', 'hnsw' or 'rtree', or by a column that has one."
+        )
     raise no_index(table, name, [c.index.name for c in live])
+
+
+def _searches(coverage: Coverage, *, unknown: bool) -> bool:
+    """Return whether indexes of this kind answer searches; ``unknown`` if the kind's package is missing."""
+    kind = kind_if_known(coverage.index.kind)
+    return unknown if kind is None else kind.measure is not None

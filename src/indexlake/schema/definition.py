@@ -12,7 +12,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema.field_steps import value_from_json, value_to_json
 from indexlake.schema.table_schema import RESERVED_PREFIX, Field, unknown_column
 from indexlake.types import Codec, SqlValue, check_supported, codec_for, codec_of
-from indexlake.types.names import as_type, is_type
+from indexlake.types.names import as_type, is_type, meant_type
 
 DEFAULT_BYTES = 16 << 10
 """The largest default allowed, as every row of a batch may have it."""
@@ -34,10 +34,12 @@ def as_schema(given: Any) -> pa.Schema | None:
         if not isinstance(name, str):
             raise SchemaError(f"Column names are strings, not {name!r}.")
         if not is_type(value):
+            meant = meant_type(value)
+            instead = f"; write {meant!r}" if meant else ""
             raise SchemaError(
-                f"Column {name!r}: {_shown(value)} is not a type. A schema gives one for every column, as pyarrow "
-                "names it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it in a "
-                "list: [{'id': 1, 'city': 'Oslo'}].",
+                f"Column {name!r}: {_shown(value)} is not a type{instead}. A schema gives one for every column, as "
+                "pyarrow names it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it "
+                "in a list: [{'id': 1, 'city': 'Oslo'}].",
                 column=name,
             )
     return pa.schema([(name, as_type(value)) for name, value in given.items()])

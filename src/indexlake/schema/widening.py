@@ -19,6 +19,7 @@ _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
 _EXACT_BITS = {16: 11, 32: 24, 64: 53}  # integers up to this many bits are exact in a float of this width
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_OTHERWISE = "lake.sql('alter table … alter … type …') computes every value anew"
 _INFINITE_DAY = (1 << 31) - 1  # SQL's infinity, which would become an ordinary day as a timestamp
 
 
@@ -122,5 +123,5 @@ def _possible(column: str, old: pa.DataType) -> str:
     elif t.is_dictionary(old):
         wider = f"its value type, {old.value_type}"
     else:
-        return "It cannot be widened: add a column and fill it with update()."
-    return f"It can become {wider}; for anything else add a column and fill it with update()."
+        return f"It cannot be widened: {_OTHERWISE}."
+    return f"It can become {wider}; for anything else {_OTHERWISE}."

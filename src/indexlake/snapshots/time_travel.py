@@ -24,7 +24,7 @@ class LakeView:
         self.snapshot_id = snapshot
 
     def __repr__(self) -> str:
-        return f"<{self._lake!r} at snapshot {self.snapshot_id}>"
+        return f"<Lake {self._lake.catalog.location} at snapshot {self.snapshot_id}>"
 
     def table(self, name: str) -> Table:
         """A read-only handle to a table as it was at this snapshot."""

@@ -7,6 +7,7 @@ Nothing is written here; an error names the column that is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -123,11 +124,11 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
         return FileStream(found.list(), schema)
     if (reader := reader_of(rows)) is not None:
         return checked(reader)
-    if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
+    if isinstance(rows, Iterable) and not isinstance(rows, str | bytes) and not hasattr(rows, "_asdict"):
         return _from_items(iter(rows), schema)
     raise SchemaError(
         f"Rows cannot be read from {type(rows).__name__}. Give a dict, a list of dicts, files, or Arrow-compatible "
-        "data: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
+        f"data: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation.{_as_dict(rows)}"
     )
 
 
@@ -179,7 +180,7 @@ def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa
         if isinstance(first, pa.RecordBatch | pa.Table):
             yield from arrow_batches(first, schema)
             continue
-        rows = map(_dict, chain([first], items))
+        rows = map(as_row, chain([first], items))
         if encoder is not None and schema is not None:
             for chunk in row_chunks(map(encoder.encode, rows), _DICTS_PER_BATCH):
                 yield decode_batch(chunk, schema)
@@ -187,11 +188,20 @@ def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa
             yield from _inferred(list(rows)).to_batches()  # types are inferred from all rows together
 
 
-def _dict(row: Any) -> Mapping[str, Any]:
+def as_row(row: Any) -> Mapping[str, Any]:
     if not isinstance(row, Mapping):
-        hint = " Give paths of files as a list." if isinstance(row, str | PathLike) else ""
-        raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.{hint}")
+        raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.{_as_dict(row)}")
     return row
+
+
+def _as_dict(row: Any) -> str:
+    """Say how an object becomes a row, if it has a usual way."""
+    if isinstance(row, str | PathLike):
+        return " Give paths of files as a list."
+    if is_dataclass(row) and not isinstance(row, type):
+        return " Give dataclasses.asdict(row)."
+    ways = (way for way in ("_asdict", "model_dump") if callable(getattr(row, way, None)))
+    return next((f" Give row.{way}()." for way in ways), "")
 
 
 def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:

@@ -56,7 +56,7 @@ class SparkRunner:
         self.width = ROUND * max(1, spark.sparkContext.defaultParallelism)
 
     def __repr__(self) -> str:
-        return f"SparkRunner({self._spark.sparkContext.master})"
+        return f"Spark {self._spark.sparkContext.master}"
 
     def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
         """Yield the results in the order of the tasks, one round of tasks at a time."""

@@ -24,7 +24,7 @@ _PRINTED = {
 _MEANT = {
     "tinyint": "int8", "smallint": "int16", "int": "int64", "integer": "int64", "bigint": "int64",
     "real": "float32", "number": "float64", "numeric": "decimal128(18, 2)", "decimal": "decimal128(18, 2)",
-    "text": "string", "varchar": "string", "char": "string", "blob": "binary", "bytes": "binary",
+    "text": "string", "varchar": "string", "char": "string", "json": "string", "blob": "binary", "bytes": "binary",
     "date": "date32", "time": "time64[us]", "datetime": "timestamp[us]", "timestamp": "timestamp[us]",
     "timestamptz": "timestamp[us, tz=UTC]", "list": "list<string>", "array": "list<string>",
 }  # fmt: skip
@@ -42,13 +42,23 @@ def named_type(text: str) -> Any:
         found = reader.type()
         reader.expect("$")
     except (ValueError, KeyError, pa.ArrowException):
-        meant = _MEANT.get(text.strip().lower())
+        meant = meant_type(text)
         raise SchemaError(
             f"{text!r} is not the name of a type. {f'Write {meant!r}, or give' if meant else 'Give'} the name that "
             "pyarrow prints, such as 'int64', 'string', 'timestamp[us, tz=UTC]', 'decimal128(10, 2)' or "
             "'list<string>', or the type itself: pa.int64()."
         ) from None
     return found
+
+
+def meant_type(given: Any) -> str | None:
+    """Return the name of the type that a name in another language or a class of Python probably means, if any."""
+    if isinstance(given, type):
+        return {str: "string", float: "float64", bool: "bool"}.get(given) or _MEANT.get(given.__name__.lower())
+    name, _, digits = str(given).strip().lower().partition("(")
+    if name in ("decimal", "numeric") and is_type(decimal := f"decimal128({digits}"):
+        return decimal
+    return _MEANT.get(name)
 
 
 def as_type(type: Any) -> Any:

@@ -157,9 +157,11 @@ def described(owner: LogOwner | None) -> str:
 
 
 def is_open_elsewhere(owner: LogOwner | None) -> OwnershipError:
+    here = owner is not None and (owner.owner, owner.host) == (f"process {os.getpid()}", socket.gethostname())
+    close = "That is this process: use the lake that it has, or close it first" if here else "Close it there first"
     return OwnershipError(
-        f"This lake keeps its newest rows in the memory of {described(owner)}, which has it open. Close it there "
-        "first, or connect with read_only=True to read what its last checkpoint holds.",
+        f"This lake keeps its newest rows in the memory of {described(owner)}, which has it open. {close}, or connect "
+        "with read_only=True to read what its last checkpoint holds.",
         owner=owner,
     )
 

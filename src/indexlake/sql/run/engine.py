@@ -245,6 +245,7 @@ class Engine:
             types = _executed(cursor, sql, parameters, check)
             reader = cursor.to_arrow_reader(rows)
         except BaseException:
+            cursor.interrupt()  # closing waits for a query that Ctrl-C only made DuckDB's caller leave
             cursor.close()
             self.remove(places or ())
             raise

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from indexlake.catalog import definitions as catalog_definitions
 from indexlake.catalog.named import list_named
-from indexlake.commit.write_set import WriteResult
+from indexlake.commit.write_set import WriteResult, checked_token
 from indexlake.errors import (
     AlreadyExistsError,
     ExpressionError,
@@ -79,6 +79,7 @@ def run(
                 answer: SqlResult = short
                 return answer
     lake._check()
+    checked_token(token)
     if engine not in ENGINES:
         raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
     if namespace is not None and (not isinstance(namespace, str) or not namespace or "." in namespace):

@@ -21,7 +21,7 @@ from indexlake.arrow.batch_size import batch_bytes, cut, python_bytes, row_chunk
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.scan.spool import Spool
 from indexlake.schema import Field, TableSchema
-from indexlake.sources.rows import arrow_batches
+from indexlake.sources.rows import arrow_batches, as_row
 from indexlake.storage.spill import Spill
 from indexlake.types import check_supported, check_values, codec_of
 from indexlake.types.convert import convert, mapped_leaves, without_view
@@ -192,12 +192,6 @@ def dict_batches(rows: Iterator[Any], schema: TableSchema, size: int = _DICTS) -
                 column=str(new),
             )
         yield dict_batch(chunk, shape)
-
-
-def as_row(row: Any) -> Mapping[str, Any]:
-    if not isinstance(row, Mapping):
-        raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.")
-    return row
 
 
 def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:

@@ -21,6 +21,7 @@ from indexlake.scan.point import LiveRow, find_in_blocks, find_recent, read_valu
 from indexlake.schema import TableSchema
 from indexlake.schema.fitting import Values, fit, null_error
 from indexlake.snapshots.state import TableState
+from indexlake.sources.rows import as_row
 from indexlake.sources.rules import completed_row, default_encoded
 from indexlake.storage.spill import Spill
 from indexlake.types import SqlValue, holds_null
@@ -29,7 +30,7 @@ from indexlake.writes.merge.clauses import Clause
 from indexlake.writes.merge.keys import SourceKeys
 from indexlake.writes.merge.on import On
 from indexlake.writes.merge.run import MergeRun
-from indexlake.writes.merge.source import Source, SourceBuilder, as_row, dict_batch, take_source
+from indexlake.writes.merge.source import Source, SourceBuilder, dict_batch, take_source
 
 if TYPE_CHECKING:
     from indexlake.table import Table
