@@ -210,9 +210,8 @@ class PlannedQuery:
         for n in numbers:
             schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
-            fields = zip(
-                schema, result_types(self.query, self.tables, self.searches, self.constants, schema), strict=True
-            )
+            types = result_types(self.query, self.tables, self.searches, self.constants, schema, self._engine.zone)
+            fields = zip(schema, types, strict=True)
             schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
         self._types = running.types
         for n, type in enumerate(running.types):
