@@ -78,7 +78,7 @@ def described(engine: Engine, view: Viewpoint, query: Fragment, parameters: Mapp
     """Return DuckDB's description of a query, with keys and defaults; None if it does not understand the query."""
     import duckdb
 
-    with _beside(engine) as database:
+    with beside(engine) as database:
         _define(database, engine, view, query)
         database.execute(f"use {quoted(view.namespace)}")
         try:
@@ -88,7 +88,7 @@ def described(engine: Engine, view: Viewpoint, query: Fragment, parameters: Mapp
 
 
 @contextmanager
-def _beside(engine: Engine) -> Iterator[Any]:
+def beside(engine: Engine) -> Iterator[Any]:
     """Attach an empty database to the engine, which takes less time than to open one of its own."""
     name = quoted(f"__il_beside_{next(_numbers)}")
     cursor = engine.take()
