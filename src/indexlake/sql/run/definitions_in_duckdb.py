@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 from math import isfinite
@@ -150,8 +151,16 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         for index in state.live_indexes:
             if (word := constraint_of(index, schema)) is not None:
                 constraints.append((index.fields(schema), word))
+        ruled = {f.field_id for fields, _ in constraints for f in fields}
+        ruled = ruled.union(*(check.condition.columns for check in schema.checks))
         columns = [
-            _column(f, type, schema, [word for fields, word in constraints if fields == (f,)])
+            # DuckDB has no rules for generated columns: with one, a column is a plain one here
+            _column(
+                replace(f, generated=None) if f.field_id in ruled else f,
+                type,
+                schema,
+                [word for fields, word in constraints if fields == (f,)],
+            )
             for f, type in zip(schema.fields, types, strict=True)
         ]
         columns += [f"{word} ({_listed(fields)})" for fields, word in constraints if len(fields) > 1]
