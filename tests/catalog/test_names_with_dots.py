@@ -56,7 +56,7 @@ def test_a_namespace_with_dots_is_used_like_any_other(tmp_path: Path) -> None:
             lake.create_namespace("a.b")
     with il.connect(str(tmp_path), automatic=False) as lake:
         assert lake.table('"a.b".t').get(1) == {"id": 1, "v": "y"}
-        assert [change["v"] for change in lake.table('"a.b".t').changes(since=0).to_pylist()][0] == "x"
+        assert lake.table('"a.b".t').changes(since=0).to_pylist()[0]["v"] == "x"
         lake.drop_table('"a.b".t')
         lake.drop_table('"a.b"."e.f"')
         lake.drop_namespace("a.b")

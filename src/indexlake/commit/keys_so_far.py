@@ -6,7 +6,7 @@ removed the other row before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -85,7 +85,7 @@ class KeysSoFar:
         return again
 
 
-def _held(found: Look) -> Iterator[tuple[object, ...]]:
+def _held(found: Look) -> Iterator[Sequence[object]]:
     """Yield the wanted values that rows were found to have."""
     for _, _, key in found.in_blocks:
         yield decode_key(found.wanted.codecs, key)
