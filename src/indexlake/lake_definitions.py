@@ -237,5 +237,5 @@ class LakeDefinitions(ABC):
 
 
 def _check_name(name: str, what: str) -> None:
-    if not isinstance(name, str) or not name or "." in name or "\x00" in name:
-        raise SchemaError(f"{name!r} is not a {what} name: it must be a non-empty string without dots.")
+    if not isinstance(name, str) or not name or "\x00" in name:
+        raise SchemaError(f"{name!r} is not a {what} name: it must be a non-empty string.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from indexlake.catalog.index_definitions import CreateIndex
 from indexlake.catalog.table_heads import reserve_row_ids
 from indexlake.commit.draft import Draft, Tried
+from indexlake.commit.keys_so_far import KeysSoFar
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet, checked_token
 from indexlake.errors import IndexLakeError, OwnershipError, SnapshotExpiredError
 from indexlake.lake_definitions import LakeDefinitions
@@ -49,6 +50,7 @@ class Transaction(LakeDefinitions):
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
         self._numbered: set[int] = set()  # tables that it has created, even if it has dropped them again
         self._undo: list[Callable[[], None]] = []
+        self._keys: dict[int, KeysSoFar] = {}
         self.write_set = WriteSet(base if base is not None else -1, checked_token(token), single=base is None)
 
     def __repr__(self) -> str:
@@ -256,6 +258,19 @@ class Transaction(LakeDefinitions):
     def _forget_new_tables(self) -> None:
         while self._numbered:
             self._lake._row_ids.end(self._numbered.pop())
+
+    def check_keys(self, table_id: int) -> None:
+        """End the transaction if what it has written to a table repeats a key: it could not be committed."""
+        writes = self.own_writes(table_id)
+        if writes is None or not writes.state.enforced:
+            return
+        readings = None if self.write_set.is_new(table_id) else self._lake._readings
+        try:
+            self._keys.setdefault(table_id, KeysSoFar()).check(writes, readings, self._lake._files)
+        except BaseException:
+            self.rollback()
+            self.state = "failed"
+            raise
 
     def is_outdated(self, state: TableState) -> bool:
         """Return whether a statement was made for columns that the table no longer has."""

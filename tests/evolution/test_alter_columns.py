@@ -361,5 +361,12 @@ def test_a_table_has_as_many_columns_as_the_catalog_can_hold() -> None:
             t.add_column("one_more", "int64")
         with pytest.raises(il.SchemaError, match="would have 1,998"):
             lake.create_table("wider", {f"c{n}": "int64" for n in range(1998)})
+        with lake.transaction() as tx:
+            with pytest.raises(il.SchemaError, match="would have 1,998"):
+                tx.create_table("wider", {f"c{n}": "int64" for n in range(1998)})
+            with pytest.raises(il.SchemaError, match="at most 1,997 columns"):
+                tx.table("wide").add_column("one_more", "int64")
+            with pytest.raises(il.SchemaError, match="would have 1,998"):
+                tx.sql(f"create table wider as select {', '.join(f'{n} as c{n}' for n in range(1998))}")
         assert lake.snapshot_id == before
         assert t.get(1)["c1996"] == 7

@@ -264,3 +264,25 @@ def test_definitions_are_asked_for_while_others_define_and_write(lake: il.Lake) 
     for worker in workers:
         worker.join()
     assert problems == []
+
+
+def test_a_statement_that_repeats_a_key_ends_its_transaction(lake: il.Lake) -> None:
+    lake.sql("create table t (id int primary key, n int unique); insert into t values (1, 1)")
+    for text in ("insert into t values (1, 2)", "insert into t values (3, 1)", "update t set n = 2"):
+        with lake.transaction() as tx:
+            tx.sql("insert into t values (2, 2)")
+            with pytest.raises(il.DuplicateKeyError):
+                tx.sql(text)
+            with pytest.raises(il.OwnershipError, match="This transaction is failed"):
+                tx.sql("select 1")
+    assert lake.sql("from t").fetchall() == [(1, 1)]
+
+
+def test_keys_that_another_transaction_has_taken_are_refused_at_once(lake: il.Lake) -> None:
+    lake.sql("create table t (id int primary key)")
+    with lake.transaction() as tx:
+        tx.sql("insert into t values (1)")
+        lake.sql("insert into t values (2)")
+        tx.sql("insert into t values (3)")
+        with pytest.raises(il.DuplicateKeyError):
+            tx.sql("insert into t values (2)")

@@ -16,6 +16,7 @@ from indexlake.catalog.named import find_named
 from indexlake.errors import NotFoundError
 from indexlake.schema import Field, SchemaHistory, default_from_text, default_to_text
 from indexlake.schema.field_steps import steps_from_text, steps_to_text
+from indexlake.schema.names import split_name
 from indexlake.schema.rules import Check, Template
 from indexlake.types import type_from_text, type_to_text
 
@@ -110,8 +111,7 @@ def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot:
 def sequences_in(default_sql: str | None) -> list[tuple[str, str]]:
     """Return (namespace, name) of the sequences that a default uses."""
     found = _NEXTVAL.findall(default_sql or "")
-    parts = (name.replace("''", "'").rpartition(".") for name in found)
-    return [(namespace or "main", name) for namespace, _, name in parts]
+    return [split_name(name.replace("''", "'")) for name in found]
 
 
 _NEXTVAL = re.compile(r"""\bnextval\s*\(\s*'((?:[^']|'')*)'\s*\)""", re.IGNORECASE)

@@ -60,7 +60,7 @@ class InlineTables:
         self._catalog = catalog
 
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
-        self._check_width(len(fields))
+        self.check_width(tx, table_id)
         d, name = self._catalog.dialect, inline_table(table_id)
         columns = ", ".join(self._column(f) for f in fields)
         statements = [
@@ -79,8 +79,9 @@ class InlineTables:
     def drop(self, tx: Transaction, table_id: int) -> None:
         tx.execute(f"drop table if exists {quote(inline_table(table_id))}")
 
-    def _check_width(self, columns: int) -> None:
-        most = self._catalog.dialect.most_columns - _OWN_COLUMNS
+    def check_width(self, tx: Transaction, table_id: int) -> None:
+        query = "select count(*) from indexlake_field where table_id = ? and end_snapshot is null"
+        columns, most = int(tx.rows(query, (table_id,))[0][0]), self._catalog.dialect.most_columns - _OWN_COLUMNS
         if columns > most:
             raise SchemaError(
                 f"A table has at most {most:,} columns, because its newest rows lie in the catalog's database; this "
@@ -89,8 +90,7 @@ class InlineTables:
 
     def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None:
         if fields:
-            query = "select count(*) from indexlake_field where table_id = ? and end_snapshot is null"
-            self._check_width(int(tx.rows(query, (table_id,))[0][0]))
+            self.check_width(tx, table_id)
         name = quote(inline_table(table_id))
         tx.execute_batch([f"alter table {name} add column {self._column(f)}" for f in fields])
 

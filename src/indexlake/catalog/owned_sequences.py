@@ -7,6 +7,7 @@ from indexlake.catalog.fields import sequences_in
 from indexlake.catalog.named import Named, end_named, list_named
 from indexlake.catalog.sequence_calls import forget_calls
 from indexlake.errors import SchemaError
+from indexlake.schema.names import full_name
 
 OWNER = "owner"
 """The key in a sequence's body for the id of the table that owns it."""
@@ -23,7 +24,7 @@ def tables_needing(tx: Transaction, sequence: Named) -> list[tuple[int, str, str
     found: list[tuple[int, str, str | None]] = [
         (table_id, table, column)
         for table_id, table, column, text in rows
-        if full in [f"{space}.{name}".lower() for space, name in sequences_in(text)]
+        if full in [full_name(space, name).lower() for space, name in sequences_in(text)]
     ]
     if (owner := sequence.body.get(OWNER)) is not None:
         owners = tx.rows("select table_name from indexlake_table where table_id = ? and end_snapshot is null", (owner,))

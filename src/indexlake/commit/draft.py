@@ -174,6 +174,8 @@ class TriedHot:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         def ask(tx: Transaction, table_id: int, *args: Any) -> None:
+            if name in ("create", "add_columns"):
+                self.store.check_width(tx, table_id)
             self._asked[table_id].append(partial(getattr(self.store, name), tx, table_id, *args))
             if name == "create":
                 self._new.add(table_id)

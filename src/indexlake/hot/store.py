@@ -183,6 +183,10 @@ class HotStore(Protocol):
         """
         ...
 
+    def check_width(self, tx: Transaction, table_id: int) -> None:
+        """Refuse a table with more columns than the catalog's database can hold."""
+        ...
+
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
         """Create a table; ``key`` lists the field ids of its primary key."""
         ...

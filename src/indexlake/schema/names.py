@@ -10,6 +10,12 @@ _PART = r'"(?:[^"]|"")+"|[^."][^.]*'
 _NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
 
 
+def parts_of(name: str) -> list[str] | None:
+    """Return the parts of a name, however many; None if it is not one."""
+    found = re.fullmatch(rf"(?:(?:{_PART})\.)*(?:{_PART})", name)
+    return None if found is None else [_meant(part) for part in re.findall(rf"(?:^|(?<=\.))({_PART})(?=\.|$)", name)]
+
+
 def full_name(namespace: str, name: str) -> str:
     return f"{_written(namespace)}.{_written(name)}"
 
@@ -17,14 +23,13 @@ def full_name(namespace: str, name: str) -> str:
 def split_name(name: str, namespace: str = "main") -> tuple[str, str]:
     """Split a name into namespace and table; ``namespace`` is that of a name without one."""
     found = _NAME.fullmatch(name) if isinstance(name, str) and "\x00" not in name else None
-    space = namespace if found is None or found[1] is None else _meant(found[1])
-    if found is None or "." in space:
+    if found is None:
         raise NotFoundError(
-            f"{name!r} is not a table name. Write 'table' or 'namespace.table'; a table's name with a dot in it is "
-            "quoted: 'namespace.\"a.b\"'.",
+            f"{name!r} is not a table name. Write 'table' or 'namespace.table'; a part with a dot in it is quoted: "
+            "'namespace.\"a.b\"'.",
             name=str(name),
         )
-    return space, _meant(found[2])
+    return namespace if found[1] is None else _meant(found[1]), _meant(found[2])
 
 
 def _written(part: str) -> str:

@@ -102,6 +102,9 @@ class MemoryStore:
         found = self.tables.get(table_id)
         return found if found is not None else self.tables.setdefault(table_id, Versions())
 
+    def check_width(self, tx: Transaction, table_id: int) -> None:
+        self.inline.check_width(tx, table_id)
+
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
         self.inline.create(tx, table_id, fields, key)
         of = self.versions(table_id)

@@ -47,7 +47,7 @@ def create(r: TokenReader) -> st.Definition:
             r.fail(f"CREATE TEMP {what} is not supported; there are CREATE TEMP TABLE, VIEW, TYPE and MACRO.")
         return _create_temporary_table(r, replace)
     if r.take("schema"):
-        name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
+        name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name_or_text("a schema name"))
         r.expect_end()
         return name
     if r.sees("index") or r.sees("unique"):

@@ -41,10 +41,15 @@ def create_index(r: TokenReader) -> st.CreateIndex:
 
 
 def _column(r: TokenReader) -> str:
-    first = r.here
-    if first is not None and first.kind not in ("word", "name") and not first.is_symbol(")", ","):
+    first, around = r.here, 0
+    while r.take_symbol("("):
+        around += 1
+    if r.here is not None and r.here.kind not in ("word", "name") and not r.sees_symbol(")") and not r.sees_symbol(","):
         r.fail(_EXPRESSION, first)
     name = ".".join(r.parts("a column"))
+    for _ in range(around):
+        if not r.take_symbol(")"):
+            r.fail(_EXPRESSION, first)
     if not r.take("asc"):  # which says nothing: rows are found in both directions
         r.take("desc")
     if not r.take("nulls", "first"):

@@ -44,7 +44,7 @@ def refuse_by_name(r: TokenReader) -> None:
 
 def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.Prepare:
     r.expect("prepare")
-    name = r.name("the name of the statement")
+    name = r.name_or_text("the name of the statement")
     if r.sees_symbol("("):
         r.fail("The types of parameters are inferred: leave the list out.")
     r.expect("as")
@@ -64,7 +64,7 @@ def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.
 def execute(r: TokenReader) -> st.Execute:
     r.expect("execute")
     place = r.here.start if r.here is not None else 0
-    name = r.name("the name of a prepared statement")
+    name = r.name_or_text("the name of a prepared statement")
     arguments: list[st.Argument] = []
 
     def argument() -> st.Argument:
@@ -86,10 +86,10 @@ def execute(r: TokenReader) -> st.Execute:
 def deallocate(r: TokenReader) -> st.Deallocate:
     r.expect("deallocate")
     r.take("prepare")
-    place = r.here.start if r.here is not None else 0
-    name = r.name("the name of a prepared statement")
+    place, every = r.here.start if r.here is not None else 0, r.take("all")
+    name = None if every else r.name_or_text("the name of a prepared statement")
     r.expect_end()
-    return st.Deallocate(None if name.lower() == "all" else name, place)
+    return st.Deallocate(name, place)
 
 
 def set_setting(r: TokenReader) -> st.Setting | st.Variable:

@@ -101,6 +101,14 @@ class TokenReader:
         self.place += 1
         return token.text if token.kind == "word" else token.value
 
+    def name_or_text(self, what: str) -> str:
+        """Parse a name that may also be written as a text."""
+        token = self.here
+        if token is None or token.kind != "string":
+            return self.name(what)
+        self.place += 1
+        return token.value
+
     def names(self, what: str = "a column") -> list[str]:
         """Parse ``(a, b, …)``."""
         return self.listed(lambda: self.name(what))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from indexlake.schema.names import full_name, parts_of
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Edit, Fragment, edited
 from indexlake.sql.parse.tokens import Source, Token, quoted, tokenize
@@ -195,11 +196,13 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     name = "".join(t.value for t in inside[::2])
     if name.count('"') % 2:
         text.source.fail("This name begins with a quotation mark that is not closed.", inside[0].start)
-    name = name.replace('"', "")
-    space, _, own = name.rpartition(".")
+    parts = parts_of(name)
+    if parts is None or len(parts) > 2:
+        text.source.fail("A sequence is named 's' or 'schema.s'.", inside[0].start)
+    space, own = ("", *parts)[-2:]
     if space.lower() in ("", "temp") and own.lower() in meaning.temporary:
         return (inside[0].start, inside[-1].end, f"'{quoted(own)}'".replace("''", "'")) if space else None
-    full = (name if "." in name else f"{meaning.sequence_in(name)}.{name}").replace("'", "''")
+    full = full_name(space or meaning.sequence_in(own), own).replace("'", "''")
     function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
     if meaning.draft is None or meaning.stored:
         made = f"{function}('{full}')"

@@ -50,6 +50,7 @@ from indexlake.sql.run.view_definitions import create_view, drop_view, rename_vi
 from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
+    from indexlake.schema import Field
     from indexlake.table import Table
     from indexlake.transaction import Transaction
 
@@ -258,17 +259,9 @@ class Definitions:
     def _add_key(self, table: Table, constraint: st.Constraint) -> None:
         """Add a primary key: not-null columns and a unique index, each verified by a job; all of them or none."""
         schema = table._schema_now()
-        keys = (
-            [schema.key_names]
-            if schema.key_fields
-            else [
-                [f.name for f in index.fields(schema)]
-                for index in table._state().live_indexes
-                if constraint_of(index, schema) == "primary key"
-            ]
-        )
-        if keys:
-            raise SchemaError(f"Table {table.name!r} has a primary key, ({', '.join(keys[0])}), and it has only one.")
+        if key := _key(table):
+            names = ", ".join(f.name for f in key)
+            raise SchemaError(f"Table {table.name!r} has a primary key, ({names}), and it has only one.")
         columns = [f.name for f in map(schema.field, constraint.unique)]
         nullable = [name for name in columns if schema.field(name).nullable]
         name = constraint.name or key_name(split_name(table.name)[1])
@@ -404,7 +397,10 @@ class Definitions:
                 field = with_default_text(field, action.default, default)
             table.alter()._add(SetDefault(field.name, default, field.metadata)).commit()
         elif isinstance(action, st.SetNotNull):
-            (table.set_not_null if action.not_null else table.drop_not_null)(action.column)
+            if action.not_null:
+                table.set_not_null(action.column)
+            elif table._schema_now().field(action.column) not in _key(table):  # a key implies it, whatever is said here
+                table.drop_not_null(action.column)
         elif isinstance(action, st.AddConstraint):
             constraint = action.constraint
             if constraint.is_key:
@@ -461,6 +457,13 @@ class Definitions:
             table.drop_index(action.name)
         elif not action.if_exists:
             raise NotFoundError(f"Table {table.name!r} has no constraint {action.name!r}.", name=action.name)
+
+
+def _key(table: Table) -> Sequence[Field]:
+    """Return the columns of the primary key, which may have been added to the table."""
+    schema = table._schema_now()
+    added = (i.fields(schema) for i in table._state().live_indexes if constraint_of(i, schema) == "primary key")
+    return schema.key_fields or next(added, ())
 
 
 def _check_default(written: Fragment) -> None:

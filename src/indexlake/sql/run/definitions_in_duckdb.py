@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 from math import isfinite
@@ -78,7 +79,7 @@ def described(engine: Engine, view: Viewpoint, query: Fragment, parameters: Mapp
     """Return DuckDB's description of a query, with keys and defaults; None if it does not understand the query."""
     import duckdb
 
-    with _beside(engine) as database:
+    with beside(engine) as database:
         _define(database, engine, view, query)
         database.execute(f"use {quoted(view.namespace)}")
         try:
@@ -88,7 +89,7 @@ def described(engine: Engine, view: Viewpoint, query: Fragment, parameters: Mapp
 
 
 @contextmanager
-def _beside(engine: Engine) -> Iterator[Any]:
+def beside(engine: Engine) -> Iterator[Any]:
     """Attach an empty database to the engine, which takes less time than to open one of its own."""
     name = quoted(f"__il_beside_{next(_numbers)}")
     cursor = engine.take()
@@ -150,8 +151,16 @@ def _define(database: Any, engine: Engine, view: Viewpoint, text: Fragment | Non
         for index in state.live_indexes:
             if (word := constraint_of(index, schema)) is not None:
                 constraints.append((index.fields(schema), word))
+        ruled = {f.field_id for fields, _ in constraints for f in fields}
+        ruled = ruled.union(*(check.condition.columns for check in schema.checks))
         columns = [
-            _column(f, type, schema, [word for fields, word in constraints if fields == (f,)])
+            # DuckDB has no rules for generated columns: with one, a column is a plain one here
+            _column(
+                replace(f, generated=None) if f.field_id in ruled else f,
+                type,
+                schema,
+                [word for fields, word in constraints if fields == (f,)],
+            )
             for f, type in zip(schema.fields, types, strict=True)
         ]
         columns += [f"{word} ({_listed(fields)})" for fields, word in constraints if len(fields) > 1]

@@ -86,6 +86,7 @@ class Engine:
         self._initial: dict[str, str] = {"threads": str(threads), "timezone": "'UTC'"}
         self.namespace = MAIN  # of calls that name none; set by USE
         self.changed: frozenset[str] = frozenset()  # settings of these two kinds that have been set
+        self.zone: str | None = None  # in which results show their times, if a text has set one
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'; set global TimeZone = 'UTC'")
         register(self._database)
         self.drafted: weakref.WeakValueDictionary[int, Sequences] = weakref.WeakValueDictionary()
@@ -194,6 +195,9 @@ class Engine:
                     self._local[name] = value
             idle, self._idle = self._idle, []
             self.changed = changed
+            if name == "timezone":
+                zone = self._database.execute("select current_setting('timezone')").fetchall()[0][0]
+                self.zone = zone if name in changed else None
         for cursor in idle:
             cursor.close()
 

@@ -58,14 +58,25 @@ def create_index(engine: Engine, view: Viewpoint, statement: st.CreateIndex, par
 
 
 def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
-    if statement.table is None:
-        table = _only_table_with(view, statement.name)
-        if table is None and not statement.if_exists:
-            raise _no_index(view, statement.name)
+    named = statement.table
+    space = view.namespace if named is None else _space(view, named)
+    if space is None:
+        assert named is not None
+        table = _found(view, named.full(view.namespace), missing_ok=statement.if_exists)
     else:
-        table = _found(view, statement.table.full(view.namespace), missing_ok=statement.if_exists)
+        within = replace(view, namespace=space)
+        table = _only_table_with(within, statement.name)
+        if table is None and not statement.if_exists:
+            raise _no_index(within, statement.name)
     if table is not None:
         table.drop_index(statement.name, missing_ok=statement.if_exists)
+
+
+def _space(view: Viewpoint, named: TableName) -> str | None:
+    """Return the namespace that stands before an index, if it is one and not the table of the index."""
+    if named.namespace is not None or _found(view, named.full(view.namespace), missing_ok=True) is not None:
+        return None
+    return next((space for space in view.within.namespaces() if space.lower() == named.name.lower()), None)
 
 
 def comment_on_index(view: Viewpoint, name: TableName, comment: str | None) -> None:

@@ -115,7 +115,7 @@ class PlannedQuery:
         """The namespace in which each table was found."""
         return [t.found.state.table.namespace for t in self.tables]
 
-    def _constant(self, rows: pa.Table) -> pa.Table:
+    def constant(self, rows: pa.Table) -> pa.Table:
         casts = all_in_sql(rows.schema)
         return self._engine.as_sql_has_it(for_duckdb(rows), casts) if casts else for_duckdb(rows)
 
@@ -197,7 +197,7 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         views |= {search_name(n): found.for_duckdb() for n, found in enumerate(self.searches)}
-        views |= {name: self._constant(rows) for name, rows in self.constants.items()}
+        views |= {name: self.constant(rows) for name, rows in self.constants.items()}
         try:
             check = self._check if typed else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
@@ -210,9 +210,8 @@ class PlannedQuery:
         for n in numbers:
             schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
-            fields = zip(
-                schema, result_types(self.query, self.tables, self.searches, self.constants, schema), strict=True
-            )
+            types = result_types(self.query, self.tables, self.searches, self.constants, schema, self._engine.zone)
+            fields = zip(schema, types, strict=True)
             schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
         self._types = running.types
         for n, type in enumerate(running.types):

@@ -13,7 +13,7 @@ from indexlake.sql.plan.calls import is_call
 from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.run.searches import FoundRows
-from indexlake.sql.run.types import result_type
+from indexlake.sql.run.types import in_zone, result_type
 from indexlake.types.marks import is_shown_as_held
 
 
@@ -32,14 +32,15 @@ def result_types(
     searches: Sequence[FoundRows],
     constants: Mapping[str, pa.Table],
     given: pa.Schema,
+    zone: str | None = None,
 ) -> list[pa.DataType]:
-    """Return the types of the result: plain columns keep their table's type, others have DuckDB's."""
+    """Return the types of the result: plain columns keep their table's type, but for the zone; others have DuckDB's."""
     types = [f.type for f in given]
     origins = _origins(query, tables, searches, constants)
     if origins is None or len(origins) != len(types):
         return types
     return [
-        result_type(t, f.type) if f is not None and is_shown_as_held(f) else t
+        result_type(t, in_zone(f.type, zone)) if f is not None and is_shown_as_held(f) else t
         for t, f in zip(types, origins, strict=True)
     ]
 

@@ -6,7 +6,7 @@ has ``merge_action``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
@@ -15,9 +15,11 @@ from indexlake.schema import ROW_ID
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Edit, Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
-from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.parse.tokens import Token, quoted
 from indexlake.sql.plan.query import ACTIONS, CHANGED
+from indexlake.sql.plan.select_items import has_name, items
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.definitions_in_duckdb import beside
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.planning import plan_query
 from indexlake.writes.changed_rows import ACTION
@@ -47,7 +49,38 @@ def returned(
     if with_action:
         planned.constants[ACTIONS] = pa.table({MERGE_ACTION: rows.column(ACTION)})
     schema, batches = planned.run()
-    return pa.Table.from_batches(list(batches), schema)
+    found = pa.Table.from_batches(list(batches), schema)
+    if all(has_name(item) or _is_column(item) for item in items(query.text.tokens)):
+        return found
+    empty = planned.constant(planned.constants[CHANGED].slice(0, 0))
+    names = _names(engine, empty, chosen, parameters, quoted(alias or name), with_action=with_action)
+    return found if names is None else found.rename_columns([planned.query.shown(name) for name in names])
+
+
+def _is_column(item: Sequence[Token]) -> bool:
+    return all(token.kind in ("word", "name") or token.is_symbol(".") for token in item)
+
+
+def _names(
+    engine: Engine, empty: pa.Table, chosen: Fragment, parameters: Parameters, table: str, *, with_action: bool
+) -> list[str] | None:
+    """Return the names that DuckDB gives the columns: here, expressions are named with the casts that it adds."""
+    import duckdb
+
+    change = f"insert into {table} select * from {table} returning "
+    if with_action:
+        change = f"merge into {table} using {table} as __il_s on false when not matched then do nothing returning "
+    asked = chosen.spliced(prefix=change)
+    with beside(engine) as database:
+        database.register("__il_rows", empty)
+        try:
+            database.execute(f"create table {table} as from __il_rows")
+            done = database.execute(asked.text, parameters.of(chosen.parameters) or None)
+            return [column[0] for column in done.description]
+        except duckdb.Error:  # something has no counterpart there
+            return None
+        finally:
+            database.unregister("__il_rows")
 
 
 def _check(engine: Engine, written: Fragment) -> None:

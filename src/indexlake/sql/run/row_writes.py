@@ -54,6 +54,12 @@ class RowWrites:
 
     def run(self, statement: st.Write) -> SqlChange:
         self._view.lake._check(writing=True)
+        done = self._run(statement)
+        if (tx := self._view.transaction) is not None and not isinstance(statement, st.Delete | st.Truncate):
+            tx.check_keys(self._writing.table(statement.table)._table_id)
+        return done
+
+    def _run(self, statement: st.Write) -> SqlChange:
         if isinstance(statement, st.CopyFrom):
             schema = self._writing.table(statement.table)._schema_now()
             copied = copied_insert(self._engine, statement, schema, self._parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import NotFoundError
 from indexlake.expr.constants import plain
@@ -9,7 +11,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import parse_statement
-from indexlake.sql.parse.tokens import Source, quoted
+from indexlake.sql.parse.tokens import Source, Token, quoted
 from indexlake.sql.plan.select_items import names
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
@@ -57,12 +59,29 @@ def filled(
             statement.place,
         )
     inner, text = prepared.statement, prepared.text
-    if types:
-        marks = [(t, text.key(t)) for t in text.tokens if t.kind == "parameter"]
-        edits = [(t.start, t.end, f"cast(${k} as {types[k]})") for t, k in marks if k in types]
-        text = edited(text, [*edits, *names(text, edits, engine.printed)])
-        inner = parse_statement(text)
+    plain = _integers(statement)
+    if types or plain:
+        marks = [(n, t, text.key(t)) for n, t in enumerate(text.tokens) if t.kind == "parameter"]
+        edits = [(t.start, t.end, f"cast(${k} as {types[k]})") for _, t, k in marks if k in types]
+        edits += [(t.start, t.end, plain[k]) for n, t, k in marks if k in plain and _in_arithmetic(text.tokens, n)]
+        if edits:
+            text = edited(text, [*edits, *names(text, edits, engine.printed)])
+            inner = parse_statement(text)
     return inner, text, Parameters.of_values(values)
+
+
+def _integers(statement: st.Execute) -> dict[str, str]:
+    """Return the arguments that are written as integers.
+
+    In arithmetic their type is that of what they are computed with, which no value has.
+    """
+    given = ((str(n) if a.name is None else a.name, a.value.tokens) for n, a in enumerate(statement.arguments, 1))
+    return {name: tokens[0].text for name, tokens in given if len(tokens) == 1 and tokens[0].text.isdigit()}
+
+
+def _in_arithmetic(tokens: Sequence[Token], place: int) -> bool:
+    around = [*tokens[max(0, place - 1) : place], *tokens[place + 1 : place + 2]]
+    return any(token.is_symbol("+", "-", "*", "/", "//", "%") for token in around)
 
 
 def _expanded(engine: Engine, view: Viewpoint, written: Fragment) -> Fragment:

@@ -82,7 +82,7 @@ def run(
     checked_token(token)
     if engine not in ENGINES:
         raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
-    if namespace is not None and (not isinstance(namespace, str) or not namespace or "." in namespace):
+    if namespace is not None and (not isinstance(namespace, str) or not namespace):
         raise SchemaError(f"namespace is the name of a namespace, not {namespace!r}.")
     if transaction is not None:
         transaction._check()

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from indexlake.arrow.buffers import holds
 from indexlake.errors import ExpressionError
-from indexlake.types.convert import convert, shown_type
+from indexlake.types.convert import convert, mapped_leaves, shown_type
 from indexlake.types.dictionaries import TEXT, as_text_dictionary
 from indexlake.types.hugeint import HUGEINT, as_hugeints, is_hugeint
 
@@ -86,6 +86,17 @@ def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
     if pt.is_dictionary(column) and column.index_type.bit_width < 32:
         return given  # a batch of a result may hold more values than these indices can number
     return column
+
+
+def in_zone(type: pa.DataType, zone: str | None) -> pa.DataType:
+    """Return a type with its times shown in this zone; None leaves them in their own."""
+    if zone is None or not holds(type, _is_zoned):
+        return type
+    return mapped_leaves(type, lambda leaf: pa.timestamp(leaf.unit, zone) if _is_zoned(leaf) else leaf)
+
+
+def _is_zoned(type: pa.DataType) -> bool:
+    return pt.is_timestamp(type) and type.tz is not None
 
 
 def restored(array: pa.Array, type: pa.DataType) -> pa.Array:
