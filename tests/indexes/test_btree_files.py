@@ -189,3 +189,22 @@ def test_sections_that_contradict_themselves_are_refused(name: str) -> None:
     bad = good[: section.start] + b"\x01" * section.size + good[section.start + section.size :]
     with pytest.raises(CorruptionError, match="contradicts itself"):
         ask(Segment(in_memory([bad])))
+
+
+def test_a_filter_has_the_same_bits_however_its_hashes_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven bits for each hash, in one block of 64 bytes, however many pieces the filter is built in."""
+    random = np.random.default_rng(5)
+    ends = np.array([0, 1, (1 << 64) - 1], np.uint64)
+    hashes = np.concatenate([ends, random.integers(0, 1 << 64, 3_000, np.uint64)])
+    blocks = bloom.block_count(len(hashes))
+    expected = bytearray(blocks * bloom.BLOCK_BYTES)
+    for hash_ in hashes.tolist():
+        places = hash_ * 0x9E3779B97F4A7C15 % (1 << 64)
+        for probe in range(7):
+            bit = 512 * bloom.block_of(hash_, blocks) + (places >> 9 * probe & 511)
+            expected[bit // 8] |= 1 << bit % 8
+    assert bloom.build(hashes, blocks).tobytes() == expected
+    runs = [np.sort(run) for run in np.array_split(hashes, 7)]
+    for piece in (1, 7, blocks):
+        monkeypatch.setattr(bloom, "_PIECE_BLOCKS", piece)
+        assert b"".join(words.tobytes() for words in bloom.pieces(lambda: runs, blocks)) == expected

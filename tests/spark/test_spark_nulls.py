@@ -73,6 +73,13 @@ def test_a_column_is_free_of_nulls_until_one_comes(lake: il.Lake, table: il.Tabl
     check(table, spark, name=False, total=False)
 
 
+def test_no_row_is_copied_to_hide_what_is_known(table: il.Table, spark: Any) -> None:
+    answer = ["sum(id)", "max(length(`odd ``name```))", "max(total)", "max(size(tags))"]
+    plan = table.to_spark(spark).selectExpr(*answer)._jdf.queryExecution().executedPlan().toString()
+    assert "MapInArrow" in plan
+    assert "Project" not in plan
+
+
 def test_a_column_that_older_blocks_lack_may_be_null(table: il.Table, spark: Any) -> None:
     table.add_column("note", pa.string(), default="none")
     table.add_column("other", pa.int32())

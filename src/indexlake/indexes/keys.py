@@ -296,10 +296,12 @@ def hash_keys(keys: KeyColumn) -> npt.NDArray[np.uint64]:
             some = keys.binary.slice(start, _HASHED).to_pylist()
             found[start : start + len(some)] = np.fromiter(map(xxh3_64_intdigest, some), np.uint64, len(some))
         return found
-    x = keys.ints
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX_1)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX_2)
-    return x ^ (x >> np.uint64(31))
+    x = keys.ints ^ (keys.ints >> np.uint64(30))
+    x *= np.uint64(_MIX_1)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(_MIX_2)
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def binary_parts(array: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

@@ -106,7 +106,7 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
         rows = numbers.mapInArrow(scan, declared(spark_schema(reading.schema), reading.filled))
     else:
         lists = numbers.mapInArrow(scan, struct_of(scan.lists))
-        rows = lists.selectExpr(f"explode({LISTS}) AS c0")
+        rows = lists.selectExpr(f"explode({LISTS})")
     return may_be_null(rows, reading.schema.names, reading.filled)
 
 

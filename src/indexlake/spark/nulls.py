@@ -38,10 +38,10 @@ def filled_columns(
 
 
 def declared(schema: StructType, filled: Collection[str]) -> StructType:
-    """Return the schema with columns named by position, as rows travel, and those in ``filled`` declared not null."""
+    """Return the schema with the columns in ``filled`` declared not null."""
     from pyspark.sql.types import StructField, StructType
 
-    return StructType([StructField(f"c{n}", f.dataType, f.name not in filled) for n, f in enumerate(schema)])
+    return StructType([StructField(f.name, f.dataType, f.name not in filled) for f in schema])
 
 
 def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> None:
@@ -56,9 +56,10 @@ def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> No
 
 
 def may_be_null(frame: DataFrame, names: Sequence[str], filled: Collection[str]) -> DataFrame:
-    """Return rows as they travel with the names and the nullable columns that users see.
+    """Return the rows with these names, and with the columns in ``filled`` nullable for users.
 
-    Spark's optimizer sees through the latter.
+    Spark's optimizer sees through it, unless a column had another name before: then Spark copies every row.
     """
     places = [(f"c{n}", name in filled) for n, name in enumerate(names)]  # names may be anything, even SQL
-    return frame.selectExpr(*(f"if(true, {c}, null) AS {c}" if known else c for c, known in places)).toDF(*names)
+    shown = (f"if(true, {c}, null) AS {c}" if known else c for c, known in places)
+    return frame.toDF(*(c for c, _ in places)).selectExpr(*shown).toDF(*names)

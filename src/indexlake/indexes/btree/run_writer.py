@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class RunWriter:
         self._fences: list[npt.NDArray[np.uint64]] = [np.zeros(0, "<u8")]
         most = sys.maxsize if whole else None
         self._prefixes, self._positions, self._lengths, self._keys, self._hashes = (Spool(most) for _ in range(5))
+        self._hash_ends: list[int] = []  # of stretches in which hashes ascend
         self._widths: tuple[int, int] | None = None
 
     def add(self, keys: KeyColumn, slots: Slots) -> None:
@@ -53,7 +55,10 @@ class RunWriter:
         self._prefixes.write(prefixes)
         self._positions.write(slots.astype(self._slot_type))
         if self._filtered:
-            self._hashes.write(hash_keys(keys))
+            hashes = hash_keys(keys)
+            hashes.sort()
+            self._hashes.write(hashes)
+            self._hash_ends.append(self.count + len(keys))
         if not self.is_int:
             offsets, data = binary_parts(keys.binary)
             lengths = np.diff(offsets)
@@ -96,7 +101,7 @@ class RunWriter:
         return found
 
     def bloom(self) -> Any:
-        return _Filter(self._hashes, self.count) if self._filtered else bloom.full()
+        return _Filter(self._hashes, self._hash_ends) if self._filtered else bloom.full()
 
 
 class _Offsets:
@@ -119,20 +124,21 @@ class _Offsets:
 
 
 class _Filter:
-    """The Bloom filter of hashes in a spool."""
+    """The Bloom filter of hashes in a spool, which ascend up to each of the ends."""
 
-    def __init__(self, hashes: Spool, count: int) -> None:
+    def __init__(self, hashes: Spool, ends: Sequence[int]) -> None:
         self._hashes = hashes
-        self._count = count
-        self._blocks = bloom.block_count(count)
+        self._ends = ends
+        self._blocks = bloom.block_count(ends[-1] if ends else 0)
         self.size = self._blocks * bloom.BLOCK_BYTES
 
     def pieces(self) -> Iterator[Any]:
         return bloom.pieces(self._slices, self._blocks)
 
     def _slices(self) -> Iterator[npt.NDArray[np.uint64]]:
-        for first in range(0, self._count, _ROWS):
-            yield self._hashes.read(8 * first, min(_ROWS, self._count - first), np.uint64)
+        for begin, end in pairwise([0, *self._ends]):
+            for first in range(begin, end, _ROWS):
+                yield self._hashes.read(8 * first, min(_ROWS, end - first), np.uint64)
 
 
 def _all_differ(keys: KeyColumn, prefixes: npt.NDArray[np.uint64]) -> bool:
