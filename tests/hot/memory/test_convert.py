@@ -319,3 +319,40 @@ def test_rows_of_the_catalog_that_were_deleted_after_a_conversion_stay_deleted(
         t = lake.table("t")
         assert sorted(t.to_pylist(), key=lambda row: row["id"]) == [{"id": 0, "v": 0}, {"id": 2, "v": 1}]
         assert t.get(1) is None
+
+
+def test_rows_that_were_converted_are_dumped_in_several_chunks_after_their_history_has_expired(
+    open_lake: Callable[..., il.Lake],
+) -> None:
+    """A chunk may end before the horizon: what has ended since then up to it is forgotten, and must not come back."""
+    config = il.TableConfig(retention=0, block_row_count=2)
+    with open_lake(hot="inline", clock=lambda: int((time.time() + 86_400) * 1e6)) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id", config=config)
+        for n in range(6):
+            t.insert({"id": n, "v": 0})
+        t.delete("id = 0")
+        lake.convert(hot="memory")
+        t.update({"v": 1}, "id in (1, 5)")
+        t.delete("id = 2")
+        jobs = lake.pipeline(runner="threads")
+        jobs.dump("t")
+        lake.convert(hot="inline")
+        for n in range(6, 12):
+            t.insert({"id": n, "v": 0})
+        t.delete("id = 6")
+        t.update({"v": 2}, "id = 7")
+        lake.convert(hot="memory")
+        jobs.expire("t")
+        before = lake.snapshot_id
+        t.delete("id in (5, 8)")
+        rows = sorted(t.to_pylist(), key=lambda row: row["id"])
+        too_long = threading.Timer(60, jobs.cancel)
+        too_long.start()
+        jobs.dump("t")
+        too_long.cancel()
+        assert t.stats().hot_rows == 0
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == rows
+        assert [row["id"] for row in rows] == [1, 3, 4, 7, 9, 10, 11]
+        assert sorted(row["id"] for row in t.at(before)) == [1, 3, 4, 5, 7, 8, 9, 10, 11]
+    with open_lake() as lake:
+        assert sorted(lake.table("t").to_pylist(), key=lambda row: row["id"]) == rows

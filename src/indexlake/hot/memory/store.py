@@ -149,19 +149,20 @@ class MemoryStore:
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
         of, before = self.versions(table_id), self._bounds.get(table_id, 0)
-        if any((page.moved_numbers()[: len(mask)][mask] != LIVE).any() for page, mask in chunk.mark):
+        until, chosen = chunk.mark
+        if any((page.moved_numbers()[: len(mask)][mask] != LIVE).any() for page, mask in chosen):
             return False
-        if not log_records.move_bound(tx, table_id, before, chunk.at, snapshot):
+        if not log_records.move_bound(tx, table_id, before, until, snapshot):
             return False
         self.note(tx, setattr, of, "count", of.count)
-        for page, mask in chunk.mark:
+        for page, mask in chosen:
             self.note(tx, _move_back, page, mask)
             page.moved_numbers()[: len(mask)][mask] = snapshot
             of.count -= int(mask.sum())
-        self._bounds[table_id] = chunk.at
+        self._bounds[table_id] = until
         self.note(tx, self._bounds.__setitem__, table_id, before)
         if table_id in self._in_catalog:
-            tx.execute(f"delete from {inline_table(table_id)} where _begin <= ?", (chunk.at,))
+            tx.execute(f"delete from {inline_table(table_id)} where _begin <= ?", (until,))
         bound = self.bound(snapshot)
         log_records.set_bound(tx, bound)
         log_records.unlist_up_to(tx, bound)
