@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,23 @@ def test_others_that_have_an_inline_lake_open_notice_and_write_nothing_beside_th
             with pytest.raises(il.OwnershipError, match=r"was changed with lake\.convert"):
                 refused()
         assert sorted(row["id"] for row in lake.table("t")) == [1, 3]
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_threads_that_convert_at_the_same_time_convert_once(tmp_path: Path, hot: str) -> None:
+    with connect(tmp_path / "lake", hot=hot) as lake:
+        fill(lake)
+        before, everyone = lake.snapshot_id, threading.Barrier(4)
+
+        def convert() -> None:
+            everyone.wait()
+            lake.convert(hot=OTHER[hot])
+
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(convert) for _ in range(4)]:
+                done.result()
+        assert lake.hot == OTHER[hot]
+        assert lake.snapshot_id == before + 1
 
 
 @pytest.mark.parametrize("hot", ["inline", "memory"])
