@@ -105,7 +105,7 @@ class MemoryStore:
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
         self.inline.create(tx, table_id, fields, key)
         of = self.versions(table_id)
-        self.note(tx, self.tables.pop, table_id)
+        self.note(tx, self.tables.pop, table_id, None)
         if key:
             by_id = {f.field_id: f for f in fields}
             of.add_tree(PRIMARY, [by_id[field_id] for field_id in key])
@@ -218,14 +218,13 @@ class MemoryStore:
             return
         interrupted: KeyboardInterrupt | None = None
         try:
-            while len(self._undo) > done:
-                function, args = self._undo[-1]
+            while self._undo[done:]:
                 try:
+                    function, args = self._undo[-1]
                     function(*args)
+                    self._undo.pop()
                 except KeyboardInterrupt as error:
                     interrupted = error
-                else:
-                    self._undo.pop()
         except BaseException:
             self.lost = "A commit was abandoned and may be partly in memory. Close the lake and connect again."
             raise
