@@ -53,6 +53,22 @@ def test_a_few_large_values_do_not_pass_the_limit_unnoticed(tmp_path: Path) -> N
         assert len(t) == 12
 
 
+def test_dropped_indexes_do_not_fill_the_memory(tmp_path: Path) -> None:
+    with connect(tmp_path / "lake", hot="memory") as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        t.insert([{"id": n, "v": n} for n in range(1_000)])
+        sizes = [lake._hot.size]
+        t.create_index("by_v", "v")
+        sizes.append(lake._hot.size)
+        with suppress(RuntimeError), lake.transaction() as tx:
+            tx.table("t").drop_index("by_v")
+            raise RuntimeError
+        sizes.append(lake._hot.size)
+        t.drop_index("by_v")
+        assert sizes[0] < sizes[1] == sizes[2]
+        assert lake._hot.size == sizes[0]
+
+
 def test_dropped_tables_do_not_fill_the_memory(tmp_path: Path) -> None:
     """Their rows can be read at past snapshots until they expire, but not from memory."""
     seen = []
