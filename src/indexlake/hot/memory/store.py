@@ -413,6 +413,7 @@ class MemoryStore:
 
     def close(self) -> None:
         with self.turn:
+            self.lost = self.lost or "This lake is closed. Call il.connect again."
             try:
                 if self.log is not None:
                     self.log.close()
