@@ -262,8 +262,6 @@ class MemoryTable:
         self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
     ) -> Chunk | None:
         """Collect the versions begun in a range of commits into one chunk: live rows, and rows superseded within it."""
-        if history:
-            return None
         since = above.mark[0] if above is not None else -1
         table = state.table
         until = self._cut(since, table.config.block_row_count)
