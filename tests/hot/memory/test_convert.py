@@ -153,6 +153,39 @@ def test_others_that_have_an_inline_lake_open_notice_and_write_nothing_beside_th
         assert sorted(row["id"] for row in lake.table("t")) == [1, 3]
 
 
+@pytest.mark.parametrize("after", ["hot", "dump"])
+@pytest.mark.parametrize("hots", [["inline", "memory"], ["memory", "inline"], ["memory", "inline", "memory"]])
+def test_a_transaction_that_began_before_a_conversion_still_conflicts(
+    open_lake: Callable[..., il.Lake], hots: list[str], after: str
+) -> None:
+    def update(t: il.Table) -> None:
+        t.update({"v": 1}, "id = 1")
+
+    def delete(t: il.Table) -> None:
+        t.delete("id = 1")
+
+    def lock(t: il.Table) -> None:
+        t.scan("id = 1", for_update=True).to_pylist()
+        t.insert({"id": 3, "v": 3})
+
+    with open_lake(hot=hots[0]) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        t.insert([{"id": 1, "v": 0}, {"id": 2, "v": 0}])
+        transactions = []
+        for write in (update, delete, lock):
+            transactions.append(lake.transaction())
+            write(transactions[-1].table("t"))
+        t.update({"v": 2}, "id = 1")
+        for hot in hots[1:]:
+            lake.convert(hot=hot)
+        if after == "dump":
+            lake.pipeline(runner="threads").dump("t")
+        for tx in transactions:
+            with pytest.raises(il.ConflictError):
+                tx.commit()
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == [{"id": 1, "v": 2}, {"id": 2, "v": 0}]
+
+
 @pytest.mark.parametrize("hot", ["inline", "memory"])
 def test_threads_that_convert_at_the_same_time_convert_once(tmp_path: Path, hot: str) -> None:
     with connect(tmp_path / "lake", hot=hot) as lake:

@@ -262,6 +262,10 @@ class MemoryStore:
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
         return self.versions(table_id)
 
+    def begin_at(self, newest: int) -> None:
+        """Begin with this as the newest commit; only the catalog knows which rows were touched up to then."""
+        self.visible = self._touched_from = newest
+
     def leave(self, table_id: int) -> None:
         """Let go of the versions of a dropped table, all of which the catalog holds."""
         self.left.add(table_id)
