@@ -187,6 +187,31 @@ def test_a_transaction_that_began_before_a_conversion_still_conflicts(
 
 
 @pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_sequences_go_on_after_a_conversion(open_lake: Callable[..., il.Lake], hot: str) -> None:
+    columns, numbered = {"id": "int64", "n": "int64"}, {"n": il.expr("nextval('numbers')")}
+    with open_lake(hot=hot) as lake:
+        lake.sql("create sequence numbers")
+        t = lake.create_table("t", columns, primary_key="id", defaults=numbered)
+        t.insert({"id": 0})
+        tx = lake.transaction()
+        tx.sql("create sequence own start 100")
+        own = tx.create_table("own", columns, primary_key="id", defaults={"n": il.expr("nextval('own')")})
+        own.insert({"id": 0})
+        tx.table("t").insert({"id": 1})
+        lake.convert(hot=OTHER[hot])
+        assert lake.sql("select currval('numbers')").scalar() == 2
+        t.insert({"id": 2})
+        own.insert({"id": 1})
+        tx.commit()
+        lake.table("own").insert({"id": 2})
+        lake.convert(hot=hot)
+        t.insert({"id": 3})
+        lake.table("own").insert({"id": 3})
+        assert [t.get(n)["n"] for n in range(4)] == [1, 2, 3, 4]
+        assert [lake.table("own").get(n)["n"] for n in range(4)] == [100, 101, 102, 103]
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
 def test_threads_that_convert_at_the_same_time_convert_once(tmp_path: Path, hot: str) -> None:
     with connect(tmp_path / "lake", hot=hot) as lake:
         fill(lake)
