@@ -187,6 +187,29 @@ def test_a_transaction_that_began_before_a_conversion_still_conflicts(
 
 
 @pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_a_transaction_that_changes_rows_goes_on_after_a_dump_and_a_conversion(
+    open_lake: Callable[..., il.Lake], hot: str
+) -> None:
+    with open_lake(hot=hot) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        t.insert([{"id": n, "v": 0} for n in range(4)])
+        update, delete = lake.transaction(), lake.transaction()
+        update.table("t").update({"v": 1}, "id < 2")
+        delete.table("t").delete("id = 3")
+        lake.pipeline(runner="threads").dump("t")
+        t.insert({"id": 5, "v": 0})
+        lake.convert(hot=OTHER[hot])
+        update.commit()
+        delete.commit()
+        t.update({"v": 2}, "id in (1, 5)")
+        rows = sorted(t.to_pylist(), key=lambda row: row["id"])
+        assert [(row["id"], row["v"]) for row in rows] == [(0, 1), (1, 2), (2, 0), (5, 2)]
+        lake.pipeline(runner="threads").dump("t")
+        lake.convert(hot=hot)
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == rows
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
 def test_sequences_go_on_after_a_conversion(open_lake: Callable[..., il.Lake], hot: str) -> None:
     columns, numbered = {"id": "int64", "n": "int64"}, {"n": il.expr("nextval('numbers')")}
     with open_lake(hot=hot) as lake:
