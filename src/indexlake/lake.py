@@ -42,6 +42,7 @@ from indexlake.scan.prefetch import stop_reading
 from indexlake.scan.search_parts import Remembered
 from indexlake.snapshots.pins import Pins
 from indexlake.snapshots.seen import Seen
+from indexlake.snapshots.sequences import Sequences
 from indexlake.snapshots.state import TableState
 from indexlake.snapshots.time_travel import LakeView, snapshot_number
 from indexlake.sources.rows import RowEncoder
@@ -99,6 +100,7 @@ class Lake(LakeDefinitions):
         self._files = OpenFiles(storage)
         self._remembered = Remembered()
         self._row_ids = RowIdAllocator(catalog)
+        self._sequences = Sequences(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._metas: dict[int, Published] = {}  # by table id
         self._joined: dict[int, JoinedInserts] = {}
@@ -117,9 +119,10 @@ class Lake(LakeDefinitions):
 
     def _use(self, catalog: Catalog, hot: HotStore) -> None:
         """Read and write through this hot store from now on."""
-        self.catalog = self._row_ids.catalog = self._turns.catalog = catalog
+        self.catalog = self._row_ids.catalog = self._turns.catalog = self._sequences.catalog = catalog
         self._hot = hot
         readings, log = readings_of(catalog, hot)
+        readings.sequences = self._sequences
         readings.successor = self._after_conversion
         self._turns.alone = log is not None
         self._pressure = pressure_of(

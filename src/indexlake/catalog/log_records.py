@@ -144,12 +144,15 @@ def read_bounds(r: ReadTransaction | Transaction) -> dict[int, int]:
 
 
 def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot: int) -> bool:
-    """Move a table's bound by compare-and-swap; False: another checkpoint moved it, or the table was dropped."""
+    """Move a table's bound by compare-and-swap; False: another checkpoint moved it, or the table was dropped.
+
+    All rows up to the bound are in blocks, so the floor that inline rows are above moves as well.
+    """
     return bool(
         tx.execute(
-            """update indexlake_table set log_bound = ?, changed_in = ?
+            """update indexlake_table set log_bound = ?, hot_floor = ?, hot_floor_row_id = ?, changed_in = ?
             where table_id = ? and log_bound = ? and end_snapshot is null""",
-            (bound, snapshot, table_id, before),
+            (bound, bound, EVERYTHING, snapshot, table_id, before),
         )
     )
 

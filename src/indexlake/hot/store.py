@@ -158,7 +158,10 @@ class HotStore(Protocol):
     """The store that takes the commits of one lake."""
 
     keeps_superseded: bool
-    """Whether versions superseded after their chunk was read stay here, so that their copies in blocks are hidden."""
+    """Whether versions superseded after their chunk was read stay here, so that their copies in blocks are hidden.
+
+    They are dumped in chunks of their own; otherwise, all versions are dumped together.
+    """
 
     @property
     def inline(self) -> HotStore:

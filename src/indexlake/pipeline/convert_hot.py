@@ -43,6 +43,8 @@ def convert(lake: Lake, spec: HotSpec) -> None:
     place = lake._log_place(spec) if spec.name == registry.MEMORY else None
     _make_room(lake)
     with lake._maintenance.quiet(lake._turns.timeout), lake._converting:
+        if spec.name == lake.hot:
+            return  # another thread was faster
         if place is not None:
             _to_memory(lake, place)
         else:

@@ -100,7 +100,8 @@ def dump(
     result = DumpResult()
     with Job(lake, "dump", table_id, **watched) as job:
         purge(lake, table_id, job)
-        for kind in [k for k, wanted in ((False, live), (True, history)) if wanted]:
+        kinds = [k for k, wanted in ((False, live), (True, history)) if wanted]
+        for kind in kinds if lake._hot.keeps_superseded else kinds and [False]:
             ended = False
             while not ended:
                 job.check()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.catalog.current import commit_in
 from indexlake.catalog.named import Named, find_named
 from indexlake.catalog.sequence_calls import calls_of, forget_calls, take_calls
 from indexlake.errors import ConstraintError, NotFoundError, OwnershipError
@@ -27,51 +28,57 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Sequences:
-    """The sequences of one open lake; none are available to a task in another process.
+    """The sequences of one open lake; none are available to a task in another process."""
 
-    ``own``: what a transaction has defined, by full name in lower case; None: it has dropped what had the name.
-    """
-
-    def __init__(self, catalog: Catalog | None, own: Mapping[str, Named | None] | None = None) -> None:
-        self._catalog = catalog
-        self._own = own or {}
+    def __init__(self, catalog: Catalog | None) -> None:
+        self.catalog: Any = catalog
+        self._all = self  # the lake's
+        self._own: Mapping[str, Named | None] = {}
         self._last: dict[int, int] = {}  # the last number taken here from each sequence, by ``named_id``
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sequences, (None,)
 
     def with_own(self, own: Mapping[str, Named | None]) -> Sequences:
-        """Return the sequences that a transaction sees."""
-        made = Sequences(self._catalog, own)
-        made._last = self._last
+        """Return the sequences that a transaction sees.
+
+        ``own``: what it has defined, by full name in lower case; None: it has dropped what had the name.
+        """
+        made = Sequences(None)
+        made._all, made._own, made._last = self._all, own, self._last
         return made
 
     def forget(self, named_ids: Iterable[int]) -> None:
         """Remove the counters of sequences that were never committed."""
+
+        def forget(tx: Transaction) -> None:
+            for named_id in taken:
+                forget_calls(tx, named_id)
+
         taken = [n for n in named_ids if self._last.pop(n, None) is not None]
-        if taken and self._catalog is not None:
-            with self._catalog.transaction() as tx:
-                for named_id in taken:
-                    forget_calls(tx, named_id)
-                tx.commit()
+        if taken and self._all.catalog is not None:
+            commit_in(self._all, forget)
 
     def take(self, name: str, count: int) -> Numbers:
         """Take the next numbers, in order."""
         if not count:
             return np.empty(0, np.int64)
-        if self._catalog is None:
+        if self._all.catalog is None:
             raise OwnershipError(
                 f"The sequence {name!r} cannot give numbers to a task that runs in another process. Name the column in "
                 "the rows that you load, or insert them with lake.sql or table.insert."
             )
-        with self._catalog.transaction() as tx:
+
+        def count_calls(tx: Transaction) -> tuple[Named, int, int]:
             found = self._found(tx, name)
             most = calls_at_most(found.body)
             before = calls_of(tx, found.named_id)
             left = count if most is None else min(count, most - before)
             if left > 0:
                 take_calls(tx, found.named_id, left)
-            tx.commit()
+            return found, before, left
+
+        found, before, left = commit_in(self._all, count_calls)
         if left < count:
             end = "largest" if found.body["increment"] > 0 else "smallest"
             bound = found.body["max" if found.body["increment"] > 0 else "min"]
@@ -86,8 +93,7 @@ class Sequences:
 
     def last(self, name: str) -> int:
         """Return the number that was last taken through this open lake."""
-        assert self._catalog is not None
-        with self._catalog.read() as r:
+        with self._all.catalog.read() as r:
             found = self._found(r, name)
         if found.named_id not in self._last:
             raise ConstraintError(

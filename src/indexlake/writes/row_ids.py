@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from indexlake.catalog import table_heads
+from indexlake.catalog.current import commit_in
 from indexlake.catalog.driver import Catalog
 from indexlake.snapshots.state import gone
 
@@ -35,11 +36,9 @@ class RowIdAllocator:
             first, end = self._ranges.get(table_id, (0, 0))
             if end - first < count:
                 size = max(count, RANGE)
-                with self.catalog.transaction() as tx:
-                    reserved = table_heads.reserve_row_ids(tx, table_id, size)
-                    if reserved is None:
-                        raise gone(table_id)
-                    tx.commit()
+                reserved = commit_in(self, lambda tx: table_heads.reserve_row_ids(tx, table_id, size))
+                if reserved is None:
+                    raise gone(table_id)
                 first, end = reserved, reserved + size
             self._ranges[table_id] = (first + count, end)
             return first

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,104 @@ def test_others_that_have_an_inline_lake_open_notice_and_write_nothing_beside_th
             with pytest.raises(il.OwnershipError, match=r"was changed with lake\.convert"):
                 refused()
         assert sorted(row["id"] for row in lake.table("t")) == [1, 3]
+
+
+@pytest.mark.parametrize("after", ["hot", "dump"])
+@pytest.mark.parametrize("hots", [["inline", "memory"], ["memory", "inline"], ["memory", "inline", "memory"]])
+def test_a_transaction_that_began_before_a_conversion_still_conflicts(
+    open_lake: Callable[..., il.Lake], hots: list[str], after: str
+) -> None:
+    def update(t: il.Table) -> None:
+        t.update({"v": 1}, "id = 1")
+
+    def delete(t: il.Table) -> None:
+        t.delete("id = 1")
+
+    def lock(t: il.Table) -> None:
+        t.scan("id = 1", for_update=True).to_pylist()
+        t.insert({"id": 3, "v": 3})
+
+    with open_lake(hot=hots[0]) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        t.insert([{"id": 1, "v": 0}, {"id": 2, "v": 0}])
+        transactions = []
+        for write in (update, delete, lock):
+            transactions.append(lake.transaction())
+            write(transactions[-1].table("t"))
+        t.update({"v": 2}, "id = 1")
+        for hot in hots[1:]:
+            lake.convert(hot=hot)
+        if after == "dump":
+            lake.pipeline(runner="threads").dump("t")
+        for tx in transactions:
+            with pytest.raises(il.ConflictError):
+                tx.commit()
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == [{"id": 1, "v": 2}, {"id": 2, "v": 0}]
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_a_transaction_that_changes_rows_goes_on_after_a_dump_and_a_conversion(
+    open_lake: Callable[..., il.Lake], hot: str
+) -> None:
+    with open_lake(hot=hot) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        t.insert([{"id": n, "v": 0} for n in range(4)])
+        update, delete = lake.transaction(), lake.transaction()
+        update.table("t").update({"v": 1}, "id < 2")
+        delete.table("t").delete("id = 3")
+        lake.pipeline(runner="threads").dump("t")
+        t.insert({"id": 5, "v": 0})
+        lake.convert(hot=OTHER[hot])
+        update.commit()
+        delete.commit()
+        t.update({"v": 2}, "id in (1, 5)")
+        rows = sorted(t.to_pylist(), key=lambda row: row["id"])
+        assert [(row["id"], row["v"]) for row in rows] == [(0, 1), (1, 2), (2, 0), (5, 2)]
+        lake.pipeline(runner="threads").dump("t")
+        lake.convert(hot=hot)
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == rows
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_sequences_go_on_after_a_conversion(open_lake: Callable[..., il.Lake], hot: str) -> None:
+    columns, numbered = {"id": "int64", "n": "int64"}, {"n": il.expr("nextval('numbers')")}
+    with open_lake(hot=hot) as lake:
+        lake.sql("create sequence numbers")
+        t = lake.create_table("t", columns, primary_key="id", defaults=numbered)
+        t.insert({"id": 0})
+        tx = lake.transaction()
+        tx.sql("create sequence own start 100")
+        own = tx.create_table("own", columns, primary_key="id", defaults={"n": il.expr("nextval('own')")})
+        own.insert({"id": 0})
+        tx.table("t").insert({"id": 1})
+        lake.convert(hot=OTHER[hot])
+        assert lake.sql("select currval('numbers')").scalar() == 2
+        t.insert({"id": 2})
+        own.insert({"id": 1})
+        tx.commit()
+        lake.table("own").insert({"id": 2})
+        lake.convert(hot=hot)
+        t.insert({"id": 3})
+        lake.table("own").insert({"id": 3})
+        assert [t.get(n)["n"] for n in range(4)] == [1, 2, 3, 4]
+        assert [lake.table("own").get(n)["n"] for n in range(4)] == [100, 101, 102, 103]
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_threads_that_convert_at_the_same_time_convert_once(tmp_path: Path, hot: str) -> None:
+    with connect(tmp_path / "lake", hot=hot) as lake:
+        fill(lake)
+        before, everyone = lake.snapshot_id, threading.Barrier(4)
+
+        def convert() -> None:
+            everyone.wait()
+            lake.convert(hot=OTHER[hot])
+
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(convert) for _ in range(4)]:
+                done.result()
+        assert lake.hot == OTHER[hot]
+        assert lake.snapshot_id == before + 1
 
 
 @pytest.mark.parametrize("hot", ["inline", "memory"])
@@ -319,3 +418,40 @@ def test_rows_of_the_catalog_that_were_deleted_after_a_conversion_stay_deleted(
         t = lake.table("t")
         assert sorted(t.to_pylist(), key=lambda row: row["id"]) == [{"id": 0, "v": 0}, {"id": 2, "v": 1}]
         assert t.get(1) is None
+
+
+def test_rows_that_were_converted_are_dumped_in_several_chunks_after_their_history_has_expired(
+    open_lake: Callable[..., il.Lake],
+) -> None:
+    """A chunk may end before the horizon: what has ended since then up to it is forgotten, and must not come back."""
+    config = il.TableConfig(retention=0, block_row_count=2)
+    with open_lake(hot="inline", clock=lambda: int((time.time() + 86_400) * 1e6)) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id", config=config)
+        for n in range(6):
+            t.insert({"id": n, "v": 0})
+        t.delete("id = 0")
+        lake.convert(hot="memory")
+        t.update({"v": 1}, "id in (1, 5)")
+        t.delete("id = 2")
+        jobs = lake.pipeline(runner="threads")
+        jobs.dump("t")
+        lake.convert(hot="inline")
+        for n in range(6, 12):
+            t.insert({"id": n, "v": 0})
+        t.delete("id = 6")
+        t.update({"v": 2}, "id = 7")
+        lake.convert(hot="memory")
+        jobs.expire("t")
+        before = lake.snapshot_id
+        t.delete("id in (5, 8)")
+        rows = sorted(t.to_pylist(), key=lambda row: row["id"])
+        too_long = threading.Timer(60, jobs.cancel)
+        too_long.start()
+        jobs.dump("t")
+        too_long.cancel()
+        assert t.stats().hot_rows == 0
+        assert sorted(t.to_pylist(), key=lambda row: row["id"]) == rows
+        assert [row["id"] for row in rows] == [1, 3, 4, 7, 9, 10, 11]
+        assert sorted(row["id"] for row in t.at(before)) == [1, 3, 4, 5, 7, 8, 9, 10, 11]
+    with open_lake() as lake:
+        assert sorted(lake.table("t").to_pylist(), key=lambda row: row["id"]) == rows

@@ -185,3 +185,29 @@ def test_interrupted_at_any_moment(lake: il.Lake, tmp_path: Path) -> None:
     lake.close()
     with connect(tmp_path / "lake") as again:
         assert batches(again.table("t"), size) == there
+
+
+def test_interrupted_while_a_new_table_and_an_index_are_undone(lake: il.Lake, on_step: Any) -> None:
+    memory, failing = Path(il.__file__).parent / "hot" / "memory", threading.Event()
+    undoing = {str(memory / f"{name}.py") for name in ("store", "versions", "tree", "page")}
+
+    def fail(step: str) -> None:
+        if step == "commit.applied":
+            failing.set()
+            raise il.StorageError("the disk is full")
+
+    for moment in range(1, 1_000):  # 0: as the undoing is called
+        interrupt = Interrupt(moment, lambda file: failing.is_set() and file in undoing)
+        on_step(fail)
+        with interrupt.here(), suppress(il.StorageError), lake.transaction() as tx:
+            tx.create_table(f"t{moment}", SCHEMA, "id").insert(batch(1, 1))
+            tx.table("t").drop_index("by_batch")
+            tx.table("t").create_index("by_text", "text")
+        on_step(None)
+        assert failing.is_set()
+        failing.clear()
+        lake.table("t").insert({"id": -2 - moment, "batch": -1, "text": ""})
+        if interrupt.came is None:
+            break
+    assert moment > 10
+    assert lake.tables() == ["main.t"]

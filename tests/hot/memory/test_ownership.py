@@ -131,6 +131,18 @@ def test_a_closed_lake_leaves_no_lock_no_open_file_and_no_thread(tmp_path: Path)
             lake.table("t")
 
 
+def test_a_write_during_which_the_lake_is_closed_says_so(tmp_path: Path, on_step: Any) -> None:
+    with connect(tmp_path / "lake", hot="memory") as lake:
+        t = lake.create_table("t", {"id": "int64"})
+        t.insert({"id": 1})
+        on_step(lambda step: lake.close() if step == "commit.begin" else None)
+        with pytest.raises(il.OwnershipError, match="This lake is closed"):
+            t.insert({"id": 2})
+        on_step(None)
+    with connect(tmp_path / "lake") as again:
+        assert _ids(again) == [1]
+
+
 # ---------------------------------------------------------------- the persisted hot store
 
 

@@ -17,6 +17,7 @@ import pytest
 import indexlake as il
 from indexlake.hot.memory import pressure
 from tests.support.lakes import connect
+from tests.support.waiting import wait_until
 
 LIMIT = 4 << 20
 
@@ -51,6 +52,39 @@ def test_a_few_large_values_do_not_pass_the_limit_unnoticed(tmp_path: Path) -> N
             most = max(most, _size(lake))
         assert most < LIMIT * 1.2
         assert len(t) == 12
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_superseded_versions_go_to_blocks_as_well(tmp_path: Path, automatic: bool) -> None:
+    config = il.TableConfig(inline_row_count_limit=20)
+    with connect(tmp_path / "lake", hot="memory", automatic=automatic) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id", config=config)
+        t.insert({"id": 1, "v": 0})
+        for n in range(1, 50):
+            t.update({"v": n}, "id = 1")
+        if automatic:
+            wait_until(lambda: t.stats().superseded_hot_rows < 20, "a dump in the background")
+        else:
+            lake.pipeline(runner="threads").run()
+            assert t.stats().superseded_hot_rows == t.stats().hot_rows == 0
+        assert t.to_pylist() == [{"id": 1, "v": 49}]
+        assert len(t.changes(0).to_pylist()) == 1 + 2 * 49
+
+
+def test_dropped_indexes_do_not_fill_the_memory(tmp_path: Path) -> None:
+    with connect(tmp_path / "lake", hot="memory") as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        t.insert([{"id": n, "v": n} for n in range(1_000)])
+        sizes = [lake._hot.size]
+        t.create_index("by_v", "v")
+        sizes.append(lake._hot.size)
+        with suppress(RuntimeError), lake.transaction() as tx:
+            tx.table("t").drop_index("by_v")
+            raise RuntimeError
+        sizes.append(lake._hot.size)
+        t.drop_index("by_v")
+        assert sizes[0] < sizes[1] == sizes[2]
+        assert lake._hot.size == sizes[0]
 
 
 def test_dropped_tables_do_not_fill_the_memory(tmp_path: Path) -> None:

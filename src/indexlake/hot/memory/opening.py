@@ -40,8 +40,8 @@ def open_memory(
     store = MemoryStore(catalog, spill)
     if place.folder is None:
         with catalog.transaction() as tx:
-            store.visible, store.committed_at = commits.last_snapshot(tx)
-            store.layout = store.visible
+            store.layout, store.committed_at = commits.last_snapshot(tx)
+            store.begin_at(store.layout)
             store.set_clock(tx)
             store.epoch, _ = become_owner(tx, None, store.visible, take_over=False)
             tx.commit()

@@ -95,7 +95,7 @@ def recover(
         store.committed_at = max(store.committed_at, commit.committed_at)
         if commit.token is not None and commit.result is not None:
             store.remember(commit.token, commit.result)
-    store.visible = log.untold[-1].number if log.untold else store.layout
+    store.begin_at(log.untold[-1].number if log.untold else store.layout)
     sweep(catalog, folder, (store.epoch, 0))
     faults.step("recovery.done")
     return Recovery(store.epoch, log.files, replay.commits, replay.rows, log.cut_off, store.visible)

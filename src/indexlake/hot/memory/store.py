@@ -108,7 +108,7 @@ class MemoryStore:
     def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
         self.inline.create(tx, table_id, fields, key)
         of = self.versions(table_id)
-        self.note(tx, self.tables.pop, table_id)
+        self.note(tx, self.tables.pop, table_id, None)
         if key:
             by_id = {f.field_id: f for f in fields}
             of.add_tree(PRIMARY, [by_id[field_id] for field_id in key])
@@ -152,19 +152,20 @@ class MemoryStore:
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
         of, before = self.versions(table_id), self._bounds.get(table_id, 0)
-        if any((page.moved_numbers()[: len(mask)][mask] != LIVE).any() for page, mask in chunk.mark):
+        until, chosen = chunk.mark
+        if any((page.moved_numbers()[: len(mask)][mask] != LIVE).any() for page, mask in chosen):
             return False
-        if not log_records.move_bound(tx, table_id, before, chunk.at, snapshot):
+        if not log_records.move_bound(tx, table_id, before, until, snapshot):
             return False
         self.note(tx, setattr, of, "count", of.count)
-        for page, mask in chunk.mark:
+        for page, mask in chosen:
             self.note(tx, _move_back, page, mask)
             page.moved_numbers()[: len(mask)][mask] = snapshot
             of.count -= int(mask.sum())
-        self._bounds[table_id] = chunk.at
+        self._bounds[table_id] = until
         self.note(tx, self._bounds.__setitem__, table_id, before)
         if table_id in self._in_catalog:
-            tx.execute(f"delete from {inline_table(table_id)} where _begin <= ?", (chunk.at,))
+            tx.execute(f"delete from {inline_table(table_id)} where _begin <= ?", (until,))
         bound = self.bound(snapshot)
         log_records.set_bound(tx, bound)
         log_records.unlist_up_to(tx, bound)
@@ -220,14 +221,13 @@ class MemoryStore:
             return
         interrupted: KeyboardInterrupt | None = None
         try:
-            while len(self._undo) > done:
-                function, args = self._undo[-1]
+            while self._undo[done:]:
                 try:
+                    function, args = self._undo[-1]
                     function(*args)
+                    self._undo.pop()
                 except KeyboardInterrupt as error:
                     interrupted = error
-                else:
-                    self._undo.pop()
         except BaseException:
             self.lost = "A commit was abandoned and may be partly in memory. Close the lake and connect again."
             raise
@@ -264,6 +264,10 @@ class MemoryStore:
         """Return a table's versions, given that blocks and the catalog hold everything up to ``bound``."""
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
         return self.versions(table_id)
+
+    def begin_at(self, newest: int) -> None:
+        """Begin with this as the newest commit; only the catalog knows which rows were touched up to then."""
+        self.visible = self._touched_from = newest
 
     def leave(self, table_id: int) -> None:
         """Let go of the versions of a dropped table, all of which the catalog holds."""
@@ -416,6 +420,7 @@ class MemoryStore:
 
     def close(self) -> None:
         with self.turn:
+            self.lost = self.lost or "This lake is closed. Call il.connect again."
             try:
                 if self.log is not None:
                     self.log.close()

@@ -45,16 +45,24 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
-            self._count_in(page, 0, _TREE_BYTES * page.count)
-        self.trees = {**self.trees, index_id: tree}
+        self.put_back_tree(index_id, tree)
 
     def drop_tree(self, index_id: int) -> MemTree | None:
         tree = self.trees.get(index_id)
-        self.trees = {n: tree for n, tree in self.trees.items() if n != index_id}
+        if tree is not None:
+            self.trees = {n: tree for n, tree in self.trees.items() if n != index_id}
+            self._count_tree(-_TREE_BYTES)
         return tree
 
     def put_back_tree(self, index_id: int, tree: MemTree) -> None:
-        self.trees = {**self.trees, index_id: tree}
+        if index_id not in self.trees:
+            self.trees = {**self.trees, index_id: tree}
+            self._count_tree(_TREE_BYTES)
+
+    def _count_tree(self, size: int) -> None:
+        """Count a tree that takes so many more bytes per version."""
+        for page in self.pages.values():
+            self._count_in(page, 0, size * page.count)
 
     def add(self, columns: tuple[str, ...], row_id: int, values: Sequence[Any], begin: int) -> int:
         page = self._page(columns)

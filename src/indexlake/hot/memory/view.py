@@ -262,13 +262,12 @@ class MemoryTable:
         self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
     ) -> Chunk | None:
         """Collect the versions begun in a range of commits into one chunk: live rows, and rows superseded within it."""
-        if history:
-            return None
-        since = above.at if above is not None else -1
+        since = above.mark[0] if above is not None else -1
         table = state.table
         until = self._cut(since, table.config.block_row_count)
         if until is None:
             return None
+        at = max(until, table.horizon)  # whatever ended up to the horizon is forgotten, and may not be looked up
         chosen: list[tuple[Page, Mask]] = []
         live: list[tuple[Page, Mask]] = []
         dead: list[tuple[Page, Mask]] = []
@@ -277,8 +276,8 @@ class MemoryTable:
             mask = here & (begins > since) & (begins <= until)
             if mask.any():
                 chosen.append((page, mask))
-                live.append((page, mask & (ends > until)))
-                dead.append((page, mask & (ends <= until) & (ends > table.horizon)))
+                live.append((page, mask & (ends > at)))
+                dead.append((page, mask & (ends <= at) & (ends > table.horizon)))
         found = []
         for masks, history in ((live, False), (dead, True)):
             collected = Collected(state.schema, table.horizon, table.begin_snapshot, history=history)
@@ -287,7 +286,7 @@ class MemoryTable:
                 collected.add_columns(begins, ids, ends, values)
             found.append(collected.parts())
         parts = [cut for part in found[0] for cut in part.cut(table.config.block_row_count)]
-        return Chunk((*parts, *found[1]), chosen, everything=until == self._snapshot, at=until)
+        return Chunk((*parts, *found[1]), (until, chosen), everything=until == self._snapshot, at=at)
 
     def _cut(self, since: int, size: int) -> int | None:
         """Return the commit at which to end a chunk of about ``size`` versions, or None if there are none."""
