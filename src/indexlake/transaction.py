@@ -266,7 +266,7 @@ class Transaction(LakeDefinitions):
             return
         readings = None if self.write_set.is_new(table_id) else self._lake._readings
         try:
-            self._keys.setdefault(table_id, KeysSoFar()).check(writes, readings, self._lake._files)
+            self._keys.setdefault(table_id, KeysSoFar(self.write_set.base)).check(writes, readings, self._lake._files)
         except BaseException:
             self.rollback()
             self.state = "failed"

@@ -46,7 +46,7 @@ def test_every_job_gives_on_spark_what_it_gives_in_threads(lake: il.Lake, spark:
     t = filled(lake)
     before, first = content(t), lake.snapshot_id
     p = lake.pipeline(spark=spark)
-    assert "SparkRunner(local[2,3])" in repr(p)
+    assert "on Spark local[2,3]" in repr(p)
     dumped = p.dump("t")["main.t"]
     assert dumped.rows > 0
     assert dumped.history_rows > 0
@@ -88,15 +88,15 @@ def test_threads_and_spark_write_the_same_blocks(lake: il.Lake, spark: Any) -> N
 def test_a_session_that_is_given_or_active_is_used_by_default(
     lake: il.Lake, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "SparkRunner" in repr(lake.pipeline(spark=spark))
-    assert "SparkRunner" in repr(lake.pipeline(runner="spark"))
-    assert "ThreadRunner" in repr(lake.pipeline(runner="threads"))
-    assert "SparkRunner" in repr(ChosenRunner(lake.storage)._runner(0))
+    assert "Spark local" in repr(lake.pipeline(spark=spark))
+    assert "Spark local" in repr(lake.pipeline(runner="spark"))
+    assert "threads" in repr(lake.pipeline(runner="threads"))
+    assert "Spark local" in repr(ChosenRunner(lake.storage)._runner(0))
     found = []
     thread = threading.Thread(target=lambda: found.append(repr(ChosenRunner(lake.storage)._runner(0))))
     thread.start()
     thread.join()
-    assert "SparkRunner" in found[0], "also in a thread that did not make the session"
+    assert "Spark local" in found[0], "also in a thread that did not make the session"
     with il.connect(":memory:") as temporary:
         t = temporary.create_table("t", [{"x": 1}])
         assert temporary.pipeline().dump("t")["main.t"].rows == 1, "memory is in this process only"

@@ -286,3 +286,13 @@ def test_keys_that_another_transaction_has_taken_are_refused_at_once(lake: il.La
         tx.sql("insert into t values (3)")
         with pytest.raises(il.DuplicateKeyError):
             tx.sql("insert into t values (2)")
+
+
+def test_a_merge_whose_rows_another_transaction_has_added_is_a_conflict(lake: il.Lake) -> None:
+    lake.sql("create table t (a int, id int, primary key (a, id))")
+    tx = lake.transaction()
+    lake.sql("insert into t values (2, 5)")
+    tx.sql("merge into t using (values (2, 5)) s(a, id) on t.a = s.a and t.id = s.id when not matched then insert")
+    with pytest.raises(il.ConflictError):
+        tx.commit()
+    assert lake.sql("from t").fetchall() == [(2, 5)]

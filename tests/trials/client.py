@@ -61,7 +61,13 @@ class Client:
             what = self.random.choice(("read", "read", "get", "lock", *WRITES))
             if self.random.random() < 0.04:
                 what = "truncate"
-            self.run(attempt, *self.statement(kind, what), tx)
+            attempt.asked = self.lake.snapshot_id
+            try:
+                self.run(attempt, *self.statement(kind, what), tx)
+            except il.DuplicateKeyError:  # SQL refuses at once what the commit would refuse
+                assert tx.state == "failed"
+                self.refused_as_duplicate(attempt)
+                return
         attempt.asked = self.lake.snapshot_id
         if self.random.random() < 0.08:
             tx.rollback()
@@ -82,17 +88,20 @@ class Client:
         try:
             attempt.snapshot = self.run(attempt, *self.statement(kind, what), self.lake)
             attempt.outcome = "failed" if attempt.statements[0].answer == "overflow" else "committed"
+            attempt.answered = self.lake.snapshot_id
         except il.DuplicateKeyError:
-            attempt.outcome = "duplicate"
+            self.refused_as_duplicate(attempt)
         except il.ConflictError:  # it has been tried again for long enough
             self.gave_up += 1
             return
-        if attempt.outcome == "duplicate":  # there is no answer: any will do
-            statement = attempt.statements[0]
-            play = statement.model
-            statement.model = lambda view: (play(view), None)[1]
-        attempt.answered = self.lake.snapshot_id
         self.attempts.append(attempt)
+
+    def refused_as_duplicate(self, attempt: Attempt) -> None:
+        attempt.outcome = "duplicate"
+        statement = attempt.statements[-1]  # there is no answer: any will do
+        play = statement.model
+        statement.model = lambda view: (play(view), None)[1]
+        attempt.answered = self.lake.snapshot_id
 
     def look_back(self, name: str) -> None:
         """Rows of the past, while jobs move them."""

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from indexlake.commit.write_set import TableWrites, Values
     from indexlake.indexes.coverage import Coverage
     from indexlake.snapshots.reading import Reading, Readings
+    from indexlake.snapshots.state import TableState
 
 
 class KeysSoFar:
     """The keys that a transaction has written to one table.  Only new ones are looked up."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: int) -> None:
+        self._base = base  # the snapshot that the transaction reads
         self._rows: dict[int, Values] = {}
         self._blocks: list[NewBlock] = []
         self._few: dict[int, set[Key]] = {}  # by index; also those of rows that have been changed again
@@ -68,7 +70,8 @@ class KeysSoFar:
             return
         rows = reading.hot.holders(wanted.fields, wanted.keys, -1, writes.closed, indexed=True)
         found = look(Look.nothing(wanted), reading.state, rows, writes, files)
-        for values in _held(found):
+        since = self._base if writes.absent or writes.claimed else reading.state.at
+        for values in _held(found, reading.state, since):
             raise wanted.taken(writes, values)
 
     def _may_repeat(self, index_id: int, keys: KeyColumn, *, in_block: bool) -> bool:
@@ -85,9 +88,16 @@ class KeysSoFar:
         return again
 
 
-def _held(found: Look) -> Iterator[Sequence[object]]:
-    """Yield the wanted values that rows were found to have."""
-    for _, _, key in found.in_blocks:
-        yield decode_key(found.wanted.codecs, key)
+def _held(found: Look, state: TableState, since: int) -> Iterator[Sequence[object]]:
+    """Yield the wanted values of rows that have been there since some snapshot.
+
+    What a merge found absent is a conflict if others have added it, and only the commit knows which of the two it is.
+    Rows that a job has moved count as added by others.
+    """
+    for file_id, _, key in found.in_blocks:
+        block = state.blocks.record(file_id)
+        if block is not None and block.begin_snapshot <= since:
+            yield decode_key(found.wanted.codecs, key)
     for row in found.in_hot:
-        yield row.values
+        if row.begin <= since:
+            yield row.values
