@@ -227,10 +227,15 @@ class Lake(LakeDefinitions):
 
     # ------------------------------------------------------------ transactions
 
-    def transaction(self, token: str | None = None) -> Transaction:
-        """Begin a transaction at the newest snapshot.  It may write to several tables, all or nothing."""
-        self._check(writing=True)
-        tx = Transaction(self, token, base=self._readings.newest())
+    def transaction(self, token: str | None = None, *, read_only: bool = False) -> Transaction:
+        """Begin a transaction at the newest snapshot.  It may write to several tables, all or nothing.
+
+        With ``read_only`` it refuses to write, and a lake opened with ``read_only=True`` has it too.
+        """
+        self._check(writing=not read_only)
+        if read_only and token is not None:
+            raise OwnershipError("A token names a commit, and a transaction that only reads makes none: leave it out.")
+        tx = Transaction(self, token, base=self._readings.newest(), read_only=read_only)
         tx.pin()
         return tx
 

@@ -306,6 +306,7 @@ class Table(TableDefinition, Result):
 
     def _lock_rows(self, row_ids: list[int]) -> None:
         assert self._tx is not None
+        self._tx._check(writing=True)
         lock(self._tx, self._table_id, row_ids)
 
     # ------------------------------------------------------------ writing
@@ -395,9 +396,8 @@ class Table(TableDefinition, Result):
     def _write(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         if self._snapshot is not None:
             raise OwnershipError(f"{self._name} at snapshot {self._snapshot} is a view of the past: it is read-only.")
-        self._lake._check(writing=True)
+        (self._tx or self._lake)._check(writing=True)
         if self._tx is not None:
-            self._tx._check()
             if token is not None:
                 raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
             return self._in_transaction(self._tx, operation, apply)

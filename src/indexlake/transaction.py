@@ -43,8 +43,11 @@ class Transaction(LakeDefinitions):
     state = "open"
     _pin: Pin | None = None
 
-    def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
+    def __init__(
+        self, lake: Lake, token: str | None = None, *, base: int | None = None, read_only: bool = False
+    ) -> None:
         self._lake = lake
+        self.read_only = read_only
         self._thread = threading.get_ident()
         self._base = base
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
@@ -128,6 +131,8 @@ class Transaction(LakeDefinitions):
             raise OwnershipError("A transaction belongs to the thread that began it. Begin one in this thread.")
         if self.state != "open":
             raise OwnershipError(f"This transaction is {self.state}. Begin another one.")
+        if writing and self.read_only:
+            raise OwnershipError("This transaction began READ ONLY. Begin another one to write.")
 
     def _set_base(self, snapshot: int) -> None:
         if self._base is None:
@@ -209,7 +214,7 @@ class Transaction(LakeDefinitions):
 
     def _define(self, change: DefinitionChange, operation: str) -> WriteResult:
         """Check a change of definitions and keep it for the commit."""
-        self._check()
+        self._check(writing=True)
         assert self._base is not None
         lake, before = self._lake, self.draft or Draft(self._base)
         draft = before.with_change(lake.catalog, lake._hot, change, lake._readings.sequences)

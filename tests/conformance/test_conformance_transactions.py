@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,37 @@ def test_a_transaction_reads_one_snapshot_throughout(lake: il.Lake, make: Any) -
     t.truncate()
     assert content(inside) == EVERYTHING
     tx.rollback()
+
+
+def test_a_transaction_that_only_reads_refuses_every_write(lake: il.Lake, make: Any) -> None:
+    t = tiered(make)
+    writes: list[Callable[[il.Transaction, il.Table], object]] = [
+        lambda tx, inside: inside.insert(row(77)),
+        lambda tx, inside: inside.insert(pa.Table.from_pylist(rows(range(60, 80)), SCHEMA)),
+        lambda tx, inside: inside.update({"city": "x"}, "false"),
+        lambda tx, inside: inside.delete("false"),
+        lambda tx, inside: inside.truncate(),
+        lambda tx, inside: inside.upsert(row(5)),
+        lambda tx, inside: inside.scan(where="id = 5", for_update=True).to_arrow(),
+        lambda tx, inside: inside.add_column("more", pa.int64()),
+        lambda tx, inside: inside.create_index("cities", ["city"]),
+        lambda tx, inside: tx.create_table("made", SCHEMA),
+        lambda tx, inside: tx.create_namespace("made"),
+        lambda tx, inside: tx.drop_table(t.name),
+        lambda tx, inside: tx.sql("create view made as select 1"),
+    ]
+    with lake.transaction(read_only=True) as tx:
+        inside = tx.table(t.name)
+        t.delete("id < 10")
+        for write in writes:
+            with pytest.raises(il.OwnershipError, match="began READ ONLY"):
+                write(tx, inside)
+        assert content(inside) == EVERYTHING
+    assert tx.result is not None
+    assert tx.result.rows == 0
+    assert content(t) == [row(n) for n in range(10, 31)]
+    with pytest.raises(il.OwnershipError, match="leave it out"):
+        lake.transaction("token", read_only=True)
 
 
 def test_several_tables_change_together_or_not_at_all(lake: il.Lake, make: Any) -> None:

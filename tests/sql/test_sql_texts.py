@@ -285,6 +285,7 @@ def test_other_engines_and_namespaces_are_refused(lake: il.Lake) -> None:
 def test_a_read_only_lake_reads(lake: il.Lake, tmp_path: Path) -> None:
     with il.connect(str(tmp_path / "lake"), read_only=True) as reader:
         assert reader.sql("select count(*) from t").scalar() == 2
+        assert reader.sql("begin read only; select 1; select count(*) from t; commit")._before[2].scalar() == 2
         for text in ("delete from t", "create table x (a int)", "begin; delete from t; commit", "drop table t"):
             with pytest.raises(il.errors.OwnershipError):
                 reader.sql(text)

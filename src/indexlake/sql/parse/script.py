@@ -144,11 +144,11 @@ def _statement(r: TokenReader) -> st.Statement:
             return others[head.value](r)
         for control, texts in _CONTROLS.items():
             if any(len(words) == len(r.tokens) and r.take(*words) for words in map(str.split, texts)):
-                return st.Control(control)
+                return st.Control(control, read_only=r.tokens[-1].is_word("only"))
         if head.value in {text.split()[0] for texts in _CONTROLS.values() for text in texts}:
             r.fail(
-                "A transaction begins with BEGIN and ends with COMMIT or ROLLBACK, without further words. To read "
-                "only, read a snapshot: lake.sql(…, at=…).",
+                "A transaction begins with BEGIN or BEGIN READ ONLY and ends with COMMIT or ROLLBACK, without further "
+                "words.",
                 r.tokens[-1],
             )
         if r.sees("force", "checkpoint"):
@@ -165,7 +165,8 @@ def _statement(r: TokenReader) -> st.Statement:
 _CONTROLS: dict[Literal["begin", "commit", "rollback"], tuple[str, ...]] = {
     "begin": (
         "begin", "begin transaction", "begin work", "start transaction", "begin read write",
-        "begin transaction read write", "start transaction read write",
+        "begin transaction read write", "start transaction read write", "begin read only",
+        "begin transaction read only", "begin work read only", "start transaction read only",
     ),
     "commit": ("commit", "commit transaction", "commit work", "end", "end transaction"),
     "rollback": ("rollback", "rollback transaction", "rollback work", "abort", "abort transaction"),

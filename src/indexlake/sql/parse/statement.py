@@ -393,6 +393,7 @@ class Control:
     """Begins or ends a transaction."""
 
     word: Literal["begin", "commit", "rollback"]
+    read_only: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from indexlake.sql.plan.at_clause import at_after
 from indexlake.sql.plan.qualified_names import qualified_names
 from indexlake.sql.plan.query import CONSTANTS, FILE, ParsedQuery, Reference, sampled, search_name, view_name
 from indexlake.sql.plan.query_searches import searches_in, searches_named, without_searches
-from indexlake.sql.plan.scopes import Scopes, with_selects
+from indexlake.sql.plan.scopes import RECURRING, Scopes, with_selects
 from indexlake.sql.plan.text_groups import text_groups
 
 TEMPORARY = "temp"
@@ -213,7 +213,7 @@ def _parsed_by_duckdb(
             if node.get("type") == "BASE_TABLE" and node["table_name"] in names:
                 aliases[names[node["table_name"]]] = node["alias"] or None
             elif node.get("type") == "BASE_TABLE" and not _is_constant(node["table_name"]):
-                own = not node["schema_name"] and node["table_name"].lower() in shadowed
+                own = node["schema_name"].lower() in ("", RECURRING) and node["table_name"].lower() in shadowed
                 place = len(encoded[: node["query_location"]].decode())
                 own = own or (node["schema_name"] in ("", TEMPORARY) and node["table_name"].lower() in duckdbs)
                 if not own and not (spliced.text[place] == "'" and is_file(node["table_name"])):

@@ -13,6 +13,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
+RECURRING = "recurring"
+
 
 class Scopes:
     def __init__(self, tree: Any) -> None:
@@ -33,9 +35,10 @@ class Scopes:
             # In parentheses, with an alias.
             alone = [scope.expression] if isinstance(scope.expression, exp.Table) else []
             for table in (*scope.tables, *alone):
-                source = None if table.db else scope.cte_sources.get(table.name)
-                if source is not None:
-                    common = self._common[id(table)] = source.expression.find_ancestor(exp.CTE)
+                source = scope.cte_sources.get(table.name)
+                common = None if source is None else source.expression.find_ancestor(exp.CTE)
+                if common is not None and (not table.db or _is_recurring(table, common)):
+                    self._common[id(table)] = common
                     self._uses.setdefault(id(common), []).append(table)
 
     def select_of(self, node: Any) -> Any:
@@ -63,6 +66,15 @@ class Scopes:
             found |= {item.alias_or_name.lower() for item in _items(scope)}
             scope = scope.parent
         return found
+
+
+def _is_recurring(table: Any, common: Any) -> bool:
+    """Return whether a table is ``recurring.r`` in the recursive part of ``r``: everything that ``r`` has so far."""
+    recursive = common.this.unnest().args.get("expression")
+    node = table if table.db.lower() == RECURRING else None
+    while node is not None and node is not recursive:
+        node = node.parent
+    return node is not None
 
 
 def _items(scope: Any) -> list[Any]:

@@ -170,12 +170,12 @@ class Engine:
         """
         import duckdb
 
+        with duckdb.connect(":memory:") as other:  # a value that is fatal to DuckDB ends this one, not ours
+            other.execute(f"reset {name}" if value is None else f"set {name} = {value}")
+            if name == CASE:
+                keeps = other.execute(f"select current_setting('{CASE}')").fetchall()[0][0]
+                self.changed = self.changed - {CASE} if keeps else self.changed | {CASE}
         if not applied or name == CASE:
-            with duckdb.connect(":memory:") as other:
-                other.execute(f"reset {name}" if value is None else f"set {name} = {value}")
-                if name == CASE:
-                    keeps = other.execute(f"select current_setting('{CASE}')").fetchall()[0][0]
-                    self.changed = self.changed - {CASE} if keeps else self.changed | {CASE}
             return
         changed = self.changed - {name} if value is None else self.changed | ({name} & (ORDERINGS | MEANINGS))
         value = self._initial.get(name) if value is None else value

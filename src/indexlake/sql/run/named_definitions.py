@@ -44,7 +44,7 @@ from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import comment_on_index
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.search_path import namespace_of
-from indexlake.sql.run.sequence_functions import draft_with_sequences
+from indexlake.sql.run.sequence_functions import check_numbers, draft_with_sequences
 
 _KINDS = ("macro", "table macro", "type")
 _Naming = (
@@ -83,6 +83,7 @@ def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: F
         view.path, known, engine.printed, aggregates, stored, sequence_in=sequence_in, temporary=temporary, draft=draft
     )
     made = replaced(text, types, meaning)
+    check_numbers(view, made)
     if made is text:
         return statement, text
     cache: dict[str, tuple[st.Meant, Fragment]] = text.__dict__.setdefault("with_own_names", {})

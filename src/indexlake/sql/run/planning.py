@@ -29,7 +29,7 @@ from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.scan_answers import point_answer, scan_answer
 from indexlake.sql.run.searches import WantedSearch
-from indexlake.sql.run.sequence_functions import draft_with_sequences
+from indexlake.sql.run.sequence_functions import check_numbers, draft_with_sequences
 from indexlake.sql.run.staged_files import StagingFolder, with_local_files
 
 
@@ -115,6 +115,7 @@ def _planned(
     points: bool,
     scans_only: bool,
 ) -> PlannedQuery:
+    check_numbers(view, query.text)
     parsed = parsed_query(engine, query)
     if engine.temporary_views and (named := _temporary(engine, parsed)):
         raise ViewsNamed(named)

@@ -53,7 +53,7 @@ class RowWrites:
         self._writing = Writing(engine, view, parameters, self._token)
 
     def run(self, statement: st.Write) -> SqlChange:
-        self._view.lake._check(writing=True)
+        self._view.within._check(writing=True)
         done = self._run(statement)
         if (tx := self._view.transaction) is not None and not isinstance(statement, st.Delete | st.Truncate):
             tx.check_keys(self._writing.table(statement.table)._table_id)

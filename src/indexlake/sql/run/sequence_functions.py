@@ -12,6 +12,7 @@ from indexlake.sql.plan.own_names import CURRENT, NEXT, drafted
 
 if TYPE_CHECKING:
     from indexlake.snapshots.sequences import Sequences
+    from indexlake.sql.parse.fragment import Fragment
     from indexlake.sql.plan.snapshot import Viewpoint
     from indexlake.sql.run.engine import Engine
 
@@ -41,6 +42,12 @@ def register_sequences(connection: Any, sequences: Callable[[], Sequences], draf
 
     register(NEXT, following)
     register(CURRENT, current)
+
+
+def check_numbers(view: Viewpoint, text: Fragment) -> None:
+    """Refuse ``nextval`` in a transaction that only reads."""
+    if view.transaction is not None and view.transaction.read_only and text.has_word(NEXT):
+        view.transaction._check(writing=True)
 
 
 def draft_with_sequences(engine: Engine, view: Viewpoint) -> int | None:

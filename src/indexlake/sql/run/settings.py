@@ -11,6 +11,7 @@ import re
 
 from indexlake.errors import NotFoundError
 from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.token_reader import DATABASE
 from indexlake.sql.parse.tokens import Source, text_literal
 from indexlake.sql.plan.snapshot import Viewpoint
@@ -68,14 +69,13 @@ def set_setting(
             "have it. Settings such as threads and memory_limit can.",
             statement.place,
         )
-    if statement.value is None:
-        engine.set(name, None, applied=not is_test)
-        return
-    size = _MEMORY.fullmatch(str(value)) if name == "memory_limit" else None
-    if size is not None and float(size[1]) * _UNITS[size[2].lower()] < _LEAST_MEMORY:
-        source.fail("The engine needs a memory_limit of at least 16MB.", statement.value.start)
-    written = "null" if value is None else str(value) if isinstance(value, int) else text_literal(str(value))
-    with translating(source, statement.value.spliced()):
+    written = None
+    if statement.value is not None:
+        size = _MEMORY.fullmatch(str(value)) if name == "memory_limit" else None
+        if size is not None and float(size[1]) * _UNITS[size[2].lower()] < _LEAST_MEMORY:
+            source.fail("The engine needs a memory_limit of at least 16MB.", statement.value.start)
+        written = "null" if value is None else str(value) if isinstance(value, int) else text_literal(str(value))
+    with translating(source, Spliced(name, (0,), ((statement.place, False),))):
         engine.set(name, written, applied=not is_test)
 
 

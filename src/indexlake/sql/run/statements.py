@@ -209,7 +209,7 @@ class _Session:
                 if is_open or self.outer is not None:
                     source.fail("A transaction is already open.", place)
                 is_open = True
-                writes += 1
+                writes += not statement.read_only
             elif isinstance(statement, st.Control):
                 if not is_open:
                     what = "add `begin` first" if self.outer is None else "leave the `with` block instead"
@@ -292,7 +292,8 @@ class _Session:
     def _control(self, statement: st.Control) -> SqlResult:
         result = WriteResult(0)
         if statement.word == "begin":
-            self.inner = self.lake.transaction(self.token)
+            only = statement.read_only
+            self.inner = self.lake.transaction(None if only else self.token, read_only=only)
             return SqlChange(statement.word, result)
         assert self.inner is not None
         if statement.word == "commit":
