@@ -296,3 +296,16 @@ def test_a_merge_whose_rows_another_transaction_has_added_is_a_conflict(lake: il
     with pytest.raises(il.ConflictError):
         tx.commit()
     assert lake.sql("from t").fetchall() == [(2, 5)]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_an_index_that_the_transaction_drops_holds_no_longer(lake: il.Lake, count: int) -> None:
+    lake.sql(
+        "create table t (id int primary key, u int); create unique index by_u on t (u); insert into t values (1, 1)"
+    )
+    with lake.transaction() as tx:
+        tx.sql("insert into t values (2, 2)")
+        tx.sql("drop index by_u")
+        tx.sql("insert into t values (3, 1), (4, 2)")
+        tx.sql("insert into t select range + 10, 1 from range($1)", [count])
+    assert lake.sql("select count(*) from t").scalar() == 4 + count

@@ -93,7 +93,7 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
     found: list[Look] = []
     if not writes.rows and not writes.blocks:
         return found
-    for coverage in state.enforced:
+    for coverage in writes.enforced(state):
         index = coverage.index
         if index.index_id in writes.checked:
             continue

@@ -6,21 +6,25 @@ removed the other row before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from indexlake.commit.absence import Look, look
-from indexlake.commit.wanted import new_keys
+from indexlake.commit.wanted import are_ints, duplicate, key_parts, keys_of_block, new_keys
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import Key, KeyColumn, decode_key
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from indexlake.blocks.new_block import NewBlock
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.commit.write_set import TableWrites, Values
     from indexlake.indexes.coverage import Coverage
+    from indexlake.indexes.index import Index
     from indexlake.snapshots.reading import Reading, Readings
     from indexlake.snapshots.state import TableState
 
@@ -32,8 +36,7 @@ class KeysSoFar:
         self._base = base  # the snapshot that the transaction reads
         self._rows: dict[int, Values] = {}
         self._blocks: list[NewBlock] = []
-        self._few: dict[int, set[Key]] = {}  # by index; also those of rows that have been changed again
-        self._many: dict[int, list[KeySet]] = {}
+        self._written: dict[int, _Written] = {}  # by index
 
     def check(self, writes: TableWrites, readings: Readings | None, files: OpenFiles) -> None:
         """Raise if what was written since the last call has a key that is taken.
@@ -51,7 +54,7 @@ class KeysSoFar:
                 self._check(coverage, added, writes, None, files)
         else:
             with readings.open(writes.state.table.table_id) as reading:
-                for coverage in reading.state.enforced:
+                for coverage in writes.enforced(reading.state):
                     if coverage.index.is_primary or coverage.index.fits(writes.state.current):
                         self._check(coverage, added, writes, reading, files)
         self._rows.update(added.rows)
@@ -61,31 +64,59 @@ class KeysSoFar:
         self, coverage: Coverage, added: TableWrites, writes: TableWrites, reading: Reading | None, files: OpenFiles
     ) -> None:
         wanted = new_keys(added, coverage, files)
-        if wanted is None:
+        self._written.setdefault(coverage.index.index_id, _Written()).add(added, writes, coverage.index, files)
+        if wanted is None or reading is None or writes.truncate:
             return
         assert wanted.keys is not None
-        if self._may_repeat(coverage.index.index_id, wanted.keys, in_block=bool(added.blocks)):
-            new_keys(writes, coverage, files)
-        if reading is None or writes.truncate:
-            return
         rows = reading.hot.holders(wanted.fields, wanted.keys, -1, writes.closed, indexed=True)
         found = look(Look.nothing(wanted), reading.state, rows, writes, files)
         since = self._base if writes.absent or writes.claimed else reading.state.at
         for values in _held(found, reading.state, since):
             raise wanted.taken(writes, values)
 
-    def _may_repeat(self, index_id: int, keys: KeyColumn, *, in_block: bool) -> bool:
-        """Return whether one of the keys may have been written before; remember them."""
-        few, many = self._few.setdefault(index_id, set()), self._many.setdefault(index_id, [])
-        if in_block:
-            new = KeySet(keys)
-            again = any(key in new for key in few) or any(before.mask(keys).any() for before in many)
-            many.append(new)
-        else:
-            listed = keys.to_list()
-            again = not few.isdisjoint(listed) or any(key in before for before in many for key in listed)
-            few.update(listed)
-        return again
+
+class _Written:
+    """Which row was the last to be written with each key of an index; it may have been changed again since."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, int] = {}
+        self._blocks: list[tuple[NewBlock, KeySet, npt.NDArray[np.int64]]] = []  # with the positions of the keys
+
+    def add(self, added: TableWrites, writes: TableWrites, index: Index, files: OpenFiles) -> None:
+        """Remember the keys of what was added; raise if another row of the transaction has one of them."""
+        schema = writes.state.current
+        parts = key_parts(index, schema)
+        ints = are_ints(parts.codecs)
+
+        def refuse(keys: Iterable[Key]) -> None:
+            for key in keys:
+                raise duplicate(writes.state, index, decode_key(parts.codecs, key), twice=True)
+
+        def holds(row_id: int, key: Key) -> bool:
+            values = writes.rows.get(row_id)
+            return values is not None and (row_id, key) in parts.of_rows([(row_id, values)])
+
+        def in_blocks(keys: KeyColumn) -> Iterator[Key]:
+            for block, written, positions in self._blocks:
+                if any(block is b for b in writes.blocks):
+                    for n in written.find(keys)[1].tolist():
+                        if int(positions[written.order[n]]) not in block.dead:
+                            yield written.keys[n]
+
+        rows = {key: row_id for row_id, key in parts.of_rows(added.rows.items())}
+        for key in self._rows.keys() & rows.keys():
+            if self._rows[key] != rows[key] and holds(self._rows[key], key):
+                refuse([key])
+        self._rows |= rows
+        if self._blocks and rows:
+            refuse(in_blocks(KeyColumn.from_keys(list(rows), ints=ints)))
+        for block in added.blocks:
+            live, positions = keys_of_block(block, index, schema, files)
+            written = KeySet(live)
+            here = written.find(KeyColumn.from_keys(list(self._rows), ints=ints))[1].tolist() if self._rows else []
+            refuse(key for key in map(written.keys.__getitem__, here) if holds(self._rows[key], key))
+            refuse(in_blocks(live))
+            self._blocks.append((block, written, positions))
 
 
 def _held(found: Look, state: TableState, since: int) -> Iterator[Sequence[object]]:

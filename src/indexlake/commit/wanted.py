@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from indexlake.types.selection import keep
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.blocks.open_files import OpenFiles
-    from indexlake.commit.write_set import TableWrites
+    from indexlake.commit.write_set import TableWrites, Values
     from indexlake.errors import IndexLakeError
     from indexlake.hot.store import HotRow
     from indexlake.indexes.coverage import Coverage
@@ -218,12 +218,9 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
     unkeyed = writes.unkeyed if is_primary else set()
     if unkeyed and not writes.blocks and unkeyed.issuperset(writes.rows):
         return None
-    fields, codecs, places = schema.key_fields, schema.key_codecs, schema.key_places
-    if not is_primary:
-        fields = index.fields(schema)
-        codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
+    fields, codecs, places = parts_of_key = key_parts(index, schema)
     if not writes.blocks and len(writes.rows) < MANY:
-        return _few_new_keys(writes, index, fields, codecs, places, unkeyed)
+        return _few_new_keys(writes, index, parts_of_key, unkeyed)
     index_id = index.index_id
     blocks = [] if index_id in writes.loaded_for else writes.own_live_blocks()
     keyed, columns = list(writes.rows), [[row[p] for row in writes.rows.values()] for p in places]
@@ -244,9 +241,7 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
         new = [n for n, row_id in enumerate(keyed) if row_id not in unkeyed] if unkeyed else []
         needed.append(parts[0].take(np.array(new, np.int64)) if unkeyed else parts[0])
     for block in blocks:
-        live, positions = block.keys[index_id] if index_id in block.keys else _derived(block, fields, schema, files)
-        if block.dead:
-            live = live.take(np.flatnonzero(~is_among(positions, block.dead)))
+        live, _ = keys_of_block(block, index, schema, files)
         parts.append(live)
         if not (is_primary and block.keys_known):
             needed.append(live)
@@ -256,27 +251,50 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKe
     return NewKeys(index, fields, KeyColumn.concat(needed) if len(needed) > 1 else needed[0])
 
 
-def _few_new_keys(
-    writes: TableWrites,
-    index: Index,
-    fields: tuple[Field, ...],
-    codecs: Sequence[Codec],
-    places: Sequence[int],
-    unkeyed: set[int],
-) -> NewKeys | None:
+def _few_new_keys(writes: TableWrites, index: Index, parts: KeyParts, unkeyed: set[int]) -> NewKeys | None:
     keys: set[Key] = set()
     new: list[Key] = []
-    for row_id, values in writes.rows.items():
-        parts = [values[place] for place in places]
-        if None in parts:
-            continue
-        key = encode_key(codecs, parts)
+    for row_id, key in parts.of_rows(writes.rows.items()):
         if key in keys:
-            raise duplicate(writes.state, index, parts, twice=True)
+            raise duplicate(writes.state, index, decode_key(parts.codecs, key), twice=True)
         keys.add(key)
         if row_id not in unkeyed:
             new.append(key)
-    return NewKeys(index, fields, FewKeys(new)) if new else None
+    return NewKeys(index, parts.fields, FewKeys(new)) if new else None
+
+
+class KeyParts(NamedTuple):
+    """The fields of an index's key, and where their values are in a row."""
+
+    fields: tuple[Field, ...]
+    codecs: Sequence[Codec]
+    places: Sequence[int]
+
+    def of_rows(self, rows: Iterable[tuple[int, Values]]) -> Iterator[tuple[int, Key]]:
+        """Yield row ids and keys, without the rows that have a null in their key."""
+        for row_id, values in rows:
+            parts = [values[place] for place in self.places]
+            if None not in parts:
+                yield row_id, encode_key(self.codecs, parts)
+
+
+def key_parts(index: Index, schema: TableSchema) -> KeyParts:
+    if index.is_primary:
+        return KeyParts(schema.key_fields, schema.key_codecs, schema.key_places)
+    fields = index.fields(schema)
+    return KeyParts(fields, tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields))
+
+
+def keys_of_block(
+    block: NewBlock, index: Index, schema: TableSchema, files: OpenFiles
+) -> tuple[KeyColumn, npt.NDArray[np.int64]]:
+    """Return keys and positions of the rows in an own block that were not taken back."""
+    known = block.keys.get(index.index_id)
+    live, positions = known if known is not None else _derived(block, key_parts(index, schema).fields, schema, files)
+    if block.dead:
+        kept = np.flatnonzero(~is_among(positions, block.dead))
+        live, positions = live.take(kept), positions[kept]
+    return live, positions
 
 
 def _derived(

@@ -8,7 +8,7 @@ versions are either encoded row tuples, which go to the hot store, or finished b
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from indexlake.commit.absence import Look
     from indexlake.commit.draft import Draft
     from indexlake.commit.turns import Turn
+    from indexlake.indexes.coverage import Coverage
 
 Values = tuple[SqlValue, ...]
 RowIdArray = npt.NDArray[np.int64]
@@ -239,6 +240,14 @@ class TableWrites:
             self._row_of_key = {encode_key(codecs, [v[p] for p in places]): r for r, v in self.rows.items()}
         row_id = self._row_of_key.get(key)
         return None if row_id is None else self.rows[row_id]
+
+    def enforced(self, state: TableState) -> Iterator[Coverage]:
+        """Yield the unique indexes of a state, without those that the transaction itself has dropped."""
+        kept = {coverage.index.index_id for coverage in self.state.enforced}
+        for coverage in state.enforced:
+            since = coverage.index.enforced_snapshot
+            if coverage.index.index_id in kept or since is None or since > self.base:
+                yield coverage
 
     def own_live_blocks(self) -> list[NewBlock]:
         return [b for b in self.blocks if len(b.dead) < b.record_count]

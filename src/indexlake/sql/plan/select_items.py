@@ -29,7 +29,8 @@ def items(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
             here = tokens[m] if m < len(tokens) else None
             if here is not None:
                 depth += here.is_symbol("(", "[", "{") - here.is_symbol(")", "]", "}")
-            ends = here is None or depth < 0 or (not depth and here.is_word(*_LIST_ENDS))
+            compares = m > first and tokens[m - 1].is_word("distinct")  # is distinct from
+            ends = here is None or depth < 0 or (not depth and here.is_word(*_LIST_ENDS) and not compares)
             if ends or (not depth and here is not None and here.is_symbol(",")):
                 if m > first:
                     yield tokens[first:m]

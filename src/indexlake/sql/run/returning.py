@@ -16,6 +16,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Edit, Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.tokens import Token, quoted
+from indexlake.sql.plan.positions import opening
 from indexlake.sql.plan.query import ACTIONS, CHANGED
 from indexlake.sql.plan.select_items import has_name, items
 from indexlake.sql.plan.snapshot import Viewpoint
@@ -86,8 +87,9 @@ def _names(
 def _check(engine: Engine, written: Fragment) -> None:
     """Refuse anything that is not computed from a single row."""
     tokens = written.tokens
-    for token, after in pairwise(tokens):
-        if token.is_word("select", "from", "values") and not after.is_symbol(".", ","):
+    for n, (token, after) in enumerate(pairwise(tokens)):
+        query = token.is_word("select", "values") or (token.is_word("from") and not _separates(tokens, n))
+        if query and not after.is_symbol(".", ","):
             written.source.fail(
                 "RETURNING has no subqueries: it knows only the rows that were changed. Select afterwards.",
                 token.start,
@@ -96,6 +98,14 @@ def _check(engine: Engine, written: Fragment) -> None:
             written.source.fail("RETURNING has no window functions: select over the rows afterwards.", token.start)
         if token.kind == "word" and after.is_symbol("(") and token.value in engine.aggregates:
             written.source.fail("RETURNING has no aggregates: it returns one row for each changed row.", token.start)
+
+
+def _separates(tokens: Sequence[Token], n: int) -> bool:
+    """Return whether a ``from`` is part of ``distinct from``, ``extract(year from d)`` or the like."""
+    before = tokens[n - 1] if n else None
+    return before is not None and (
+        before.is_word("distinct") or (opening(tokens, n) is not None and not before.is_symbol("("))
+    )
 
 
 def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit]:

@@ -76,7 +76,8 @@ def _integers(statement: st.Execute) -> dict[str, str]:
     In arithmetic their type is that of what they are computed with, which no value has.
     """
     given = ((str(n) if a.name is None else a.name, a.value.tokens) for n, a in enumerate(statement.arguments, 1))
-    return {name: tokens[0].text for name, tokens in given if len(tokens) == 1 and tokens[0].text.isdigit()}
+    written = ((name, "".join(token.text for token in tokens)) for name, tokens in given)
+    return {name: f"({text})" if text[0] == "-" else text for name, text in written if text.removeprefix("-").isdigit()}
 
 
 def _in_arithmetic(tokens: Sequence[Token], place: int) -> bool:
