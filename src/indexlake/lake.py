@@ -20,8 +20,9 @@ from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
 from indexlake.commit.log_section import pressure_of, readings_of
+from indexlake.commit.token import Token, TokenLike
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
-from indexlake.commit.write_set import WriteResult, WriteSet, checked_token
+from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.display import Listing, html_table, html_text, shown
 from indexlake.errors import (
     ConflictError,
@@ -227,7 +228,7 @@ class Lake(LakeDefinitions):
 
     # ------------------------------------------------------------ transactions
 
-    def transaction(self, token: str | None = None, *, read_only: bool = False) -> Transaction:
+    def transaction(self, token: TokenLike | None = None, *, read_only: bool = False) -> Transaction:
         """Begin a transaction at the newest snapshot.  It may write to several tables, all or nothing.
 
         With ``read_only`` it refuses to write, and a lake opened with ``read_only=True`` has it too.
@@ -243,7 +244,7 @@ class Lake(LakeDefinitions):
         self,
         function: Callable[[Transaction], T],
         retries: int | None = None,
-        token: str | None = None,
+        token: TokenLike | None = None,
         *,
         retry_timeout: float | None = None,
     ) -> T:
@@ -276,16 +277,16 @@ class Lake(LakeDefinitions):
         self._check(writing=True)
         return self._joined.get(table_id) or self._joined.setdefault(table_id, JoinedInserts(self, table_id))
 
-    def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
+    def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: TokenLike | None) -> WriteResult:
         """Commit one statement by itself, running it again at the new snapshot if it loses."""
-        if (token := checked_token(token)) is not None:
-            done = self._readings.token_result(token)
+        if (named := Token.of(token)) is not None:
+            done = named.done(self._readings.token_result(named.name))
             if done is not None:
-                return WriteResult(**done)
+                return done
         turn = None
         try:
             while True:
-                tx = Transaction(self, token)
+                tx = Transaction(self, named)
                 tx.write_set.operation = operation
                 try:
                     if turn is not None:
@@ -334,7 +335,7 @@ class Lake(LakeDefinitions):
         namespace: str | None = None,
         engine: str = "duckdb",
         at: int | datetime | None = None,
-        token: str | None = None,
+        token: TokenLike | None = None,
     ) -> SqlResult:
         """Run SQL in DuckDB's dialect: queries at one snapshot, changes and definitions as commits.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.catalog import commits, definitions
+from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import TableWrites, WriteResult
 from indexlake.config import TableConfig
 from indexlake.display import Listing, html_schema, shown
@@ -311,7 +312,7 @@ class Table(TableDefinition, Result):
 
     # ------------------------------------------------------------ writing
 
-    def insert(self, rows: Any, token: str | None = None, progress: bool | None = None) -> WriteResult:
+    def insert(self, rows: Any, token: TokenLike | None = None, progress: bool | None = None) -> WriteResult:
         """Add rows: one dict, a list of dicts, files, or any Arrow-compatible data.
 
         Large inputs go straight to blocks.
@@ -320,7 +321,8 @@ class Table(TableDefinition, Result):
         may be on an object store: ``"s3://bucket/data/*.parquet"``.
 
         ``token`` makes it safe to retry: a write whose token was used in this lake in the last 7 days changes nothing
-        and returns the first result, whatever its own rows are.
+        and returns the first result, whatever its own rows are.  A pair of a name and a number that grows, such as
+        ``("orders", 17)``, does so for this number and all smaller ones, and is never forgotten.
         ``progress``: show a bar on standard error; by default, slow operations do so in a terminal or notebook.
         """
         if type(rows) is dict and token is None and self._tx is None and self._snapshot is None:
@@ -330,7 +332,11 @@ class Table(TableDefinition, Result):
         return self._write("insert", Insert(self._table_id, self._reaching(rows), progress), token)
 
     def update(
-        self, assignments: Mapping[str, Any], where: str | None = None, params: Params = None, token: str | None = None
+        self,
+        assignments: Mapping[str, Any],
+        where: str | None = None,
+        params: Params = None,
+        token: TokenLike | None = None,
     ) -> WriteResult:
         """Change rows.  Plain values are taken literally; ``il.expr("total * 0.9")`` is SQL over the old row."""
         if where is None:
@@ -341,7 +347,7 @@ class Table(TableDefinition, Result):
             token,
         )
 
-    def delete(self, where: str | None = None, params: Params = None, token: str | None = None) -> WriteResult:
+    def delete(self, where: str | None = None, params: Params = None, token: TokenLike | None = None) -> WriteResult:
         """Remove rows.  To remove all of them, use ``truncate()``."""
         if where is None:
             raise ExpressionError("delete needs where=…; to remove every row use truncate().")
@@ -349,7 +355,7 @@ class Table(TableDefinition, Result):
             "delete", lambda tx: delete(tx, self._table_id, lambda s: bind_predicate(where, s, params)), token
         )
 
-    def upsert(self, rows: Any, token: str | None = None) -> WriteResult:
+    def upsert(self, rows: Any, token: TokenLike | None = None) -> WriteResult:
         """Update rows that have the same primary key, and add the others.  Only the given columns change.
 
         Examples
@@ -359,6 +365,24 @@ class Table(TableDefinition, Result):
         from indexlake.writes.merge.upsert import Upsert
 
         return self._write("upsert", Upsert(self, self._reaching(rows)), token)
+
+    def apply_changes(
+        self, changes: Any, *, sequence_by: str | None = None, token: TokenLike | None = None
+    ) -> WriteResult:
+        """Do to this table what the changes say was done to another: of all changes to a key, the last one counts.
+
+        ``changes`` is a feed, ``other.changes(since)``, or any rows with a column ``_change_type``: ``insert`` and
+        ``update_postimage`` are rows that are there, ``delete`` and ``update_preimage`` rows that are gone.  They are
+        in order, or ``sequence_by`` names the column that tells the order; a feed has ``_snapshot_id``.
+
+        Examples
+        --------
+        >>> feed = orders.changes(since)
+        >>> copy.apply_changes(feed, token=("copy of orders", feed.until))
+        """
+        from indexlake.writes.merge.apply_changes import ApplyChanges
+
+        return self._write("apply changes", ApplyChanges(self, self._reaching(changes), sequence_by), token)
 
     def merge(self, source: Any, on: str | Sequence[str], params: Params = None) -> Merge:
         """Match rows of a source with rows of this table: ``on`` is a column, columns, or SQL over ``t`` and ``s``.
@@ -373,7 +397,7 @@ class Table(TableDefinition, Result):
 
         return merge(self, self._reaching(source), on, params)
 
-    def truncate(self, token: str | None = None) -> WriteResult:
+    def truncate(self, token: TokenLike | None = None) -> WriteResult:
         """Remove every row that is there when this commits.
 
         In a transaction, it conflicts with commits that changed the table's rows after the transaction began.
@@ -393,7 +417,7 @@ class Table(TableDefinition, Result):
 
         return reaching(rows, self._lake.storage)
 
-    def _write(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
+    def _write(self, operation: str, apply: Callable[[Transaction], int], token: TokenLike | None) -> WriteResult:
         if self._snapshot is not None:
             raise OwnershipError(f"{self._name} at snapshot {self._snapshot} is a view of the past: it is read-only.")
         (self._tx or self._lake)._check(writing=True)

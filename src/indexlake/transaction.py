@@ -15,7 +15,8 @@ from indexlake.catalog.index_definitions import CreateIndex
 from indexlake.catalog.table_heads import reserve_row_ids
 from indexlake.commit.draft import Draft, Tried
 from indexlake.commit.keys_so_far import KeysSoFar
-from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet, checked_token
+from indexlake.commit.token import Token, TokenLike
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import IndexLakeError, OwnershipError, SnapshotExpiredError
 from indexlake.lake_definitions import LakeDefinitions
 from indexlake.snapshots.reading import OpenReading, Reading, Readings
@@ -44,7 +45,7 @@ class Transaction(LakeDefinitions):
     _pin: Pin | None = None
 
     def __init__(
-        self, lake: Lake, token: str | None = None, *, base: int | None = None, read_only: bool = False
+        self, lake: Lake, token: TokenLike | None = None, *, base: int | None = None, read_only: bool = False
     ) -> None:
         self._lake = lake
         self.read_only = read_only
@@ -54,7 +55,7 @@ class Transaction(LakeDefinitions):
         self._numbered: set[int] = set()  # tables that it has created, even if it has dropped them again
         self._undo: list[Callable[[], None]] = []
         self._keys: dict[int, KeysSoFar] = {}
-        self.write_set = WriteSet(base if base is not None else -1, checked_token(token), single=base is None)
+        self.write_set = WriteSet(base if base is not None else -1, Token.of(token), single=base is None)
 
     def __repr__(self) -> str:
         return f"<Transaction at snapshot {self._base}, {self.state}, {len(self.write_set.tables)} table(s) written>"

@@ -17,6 +17,9 @@ RESERVED = 2**62
 """Stands for the snapshot of rows locked by a writer whose turn it is: later than any transaction."""
 
 _IN_LIMIT = 500
+_KEEP = """insert into indexlake_token (token, snapshot_id, result, created_at) values (?, ?, ?, ?)
+    on conflict (token) do update set
+    snapshot_id = excluded.snapshot_id, result = excluded.result, created_at = excluded.created_at"""
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
     values (?, ?, ?, ?, ?)"""
 _ENDS = "select (select min(snapshot_id) from indexlake_snapshot), (select max(snapshot_id) from indexlake_snapshot)"
@@ -141,11 +144,13 @@ def token_result(tx: ReadTransaction | Transaction, token: str) -> dict[str, Any
 
 
 def add_token(tx: Transaction, token: str, snapshot: int, result: dict[str, Any], now: int) -> None:
-    tx.send("insert into indexlake_token values (?, ?, ?, ?)", (token, snapshot, json.dumps(result), now))
+    """Keep the result under the token, in place of an earlier one with a smaller number."""
+    tx.send(_KEEP, (token, snapshot, json.dumps(result), now))
 
 
 def drop_tokens_before(tx: Transaction, time: int) -> int:
-    return tx.execute("delete from indexlake_token where created_at < ?", (time,))
+    """Forget older tokens, but for those with numbers: a stream may go on after any time."""
+    return tx.execute("""delete from indexlake_token where created_at < ? and result not like '%"number"%'""", (time,))
 
 
 # ---------------------------------------------------------------- touched and locked rows

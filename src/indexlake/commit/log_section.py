@@ -163,7 +163,7 @@ class LogSequencer(Sequencer):
         tx.changes = {}
 
     def result_of(self, token: str) -> dict[str, Any] | None:
-        found = next((c.result for c in self._commits if c.token == token), None) or self._store.token(token)
+        found = next((c.result for c in reversed(self._commits) if c.token == token), None) or self._store.token(token)
         if found is None:
             with self._catalog.read() as r:
                 found = commits.token_result(r, token)

@@ -88,7 +88,7 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
 def foreseen(hot: HotStore, ws: WriteSet, looks: Mapping[int, Sequence[Look]]) -> Iterator[Query]:
     """Yield the queries that checking a write-set will most likely make."""
     if ws.token is not None:
-        yield commits.token_query(ws.token)
+        yield commits.token_query(ws.token.name)
     yield log_records.EPOCH
     if ws.definitions:
         return  # tables may be new or different by then

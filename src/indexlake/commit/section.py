@@ -101,9 +101,9 @@ class Section:
         tx, sequencer = self.tx, self.sequencer
         self.writing = False
         if ws.token is not None:
-            found = sequencer.result_of(ws.token)
-            if found is not None:
-                return WriteResult(**found)
+            done = ws.token.done(sequencer.result_of(ws.token.name))
+            if done is not None:
+                return done
         summary: list[str] = []
         if ws.definitions:
             if ws.draft is not None:
@@ -132,6 +132,6 @@ class Section:
         told = "{" + ",".join(summary) + "}"
         sequencer.record(ws.operation or "write", job=False, summary=told, token=commit_token)
         if ws.token is not None:
-            sequencer.keep_result(ws.token, total.to_json())
+            sequencer.keep_result(ws.token.name, ws.token.record(total))
         faults.step("commit.applied")
         return total

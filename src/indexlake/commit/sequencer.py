@@ -103,11 +103,11 @@ class Sequencer:
     # ------------------------------------------------------------ tokens of users
 
     def result_of(self, token: str) -> dict[str, Any] | None:
-        """Return the result of the commit with a user's token, or None if there was none."""
+        """Return what was kept of the last commit with a user's token, or None if there was none."""
         return commits.token_result(self._tx, token)
 
     def keep_result(self, token: str, result: dict[str, Any]) -> None:
-        """Store the result of the commit in progress under a user's token; to be called after ``record``."""
+        """Keep the result of the commit in progress under a user's token; to be called after ``record``."""
         number, committed_at = self._newest()
         commits.add_token(self._tx, token, number, {**result, "snapshot_id": number}, committed_at)
 

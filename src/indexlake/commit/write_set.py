@@ -35,18 +35,13 @@ if TYPE_CHECKING:
     from indexlake.blocks.row_ids import RowIds
     from indexlake.commit.absence import Look
     from indexlake.commit.draft import Draft
+    from indexlake.commit.token import Token
     from indexlake.commit.turns import Turn
     from indexlake.indexes.coverage import Coverage
 
 Values = tuple[SqlValue, ...]
 RowIdArray = npt.NDArray[np.int64]
 _NO_ROWS: Any = FrozenBitMap64()
-
-
-def checked_token(token: Any) -> str | None:
-    if token is not None and (not isinstance(token, str) or not token):
-        raise SchemaError(f"token must be a non-empty string that identifies this write; got {token!r}.")
-    return token
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +272,7 @@ class WriteSet:
     operation: str | None = None
     turn: Turn | None = None  # the caller's turn
 
-    def __init__(self, base: int, token: str | None = None, *, single: bool = False) -> None:
+    def __init__(self, base: int, token: Token | None = None, *, single: bool = False) -> None:
         self.base = base
         self.token = token
         self.single = single  # a single statement, which is run again when a definition has changed

@@ -12,6 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Unpack
 
 from indexlake.blocks.new_block import NewBlock
+from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import JobError
 from indexlake.pipeline.file_tasks import write_files
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from indexlake.table import Table
     from indexlake.transaction import Transaction
 
-MODES = ("append", "overwrite", "upsert")
+MODES = ("append", "overwrite", "upsert", "changes")
 
 
 FEW_BYTES = 8 << 20
@@ -34,9 +35,10 @@ FEW_BYTES = 8 << 20
 
 
 def load(
-    lake: Lake, source: Any, table: str, mode: str, runner: Runner, *, token: str | None, **watched: Unpack[Watched]
-) -> WriteResult:
-    """Append the rows, replace all existing ones by them, or upsert them by primary key."""
+    lake: Lake, source: Any, table: str, mode: str, runner: Runner, *, token: TokenLike | None, carries: bool = False,
+    **watched: Unpack[Watched],
+) -> WriteResult:  # fmt: skip
+    """Append the rows, replace all existing ones by them, upsert them by primary key, or apply them as changes."""
     if mode not in MODES:
         raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
     t = lake.table(table)
@@ -44,23 +46,30 @@ def load(
         if _is_frame(source):
             from indexlake.spark.load import load_frame
 
-            return load_frame(lake, t, source, job, mode=mode, token=token)
-        if mode != "upsert" and (files := _for_tasks(source)) is not None:
+            return load_frame(lake, t, source, job, mode=mode, token=token, carries=carries)
+        if mode in ("append", "overwrite") and (files := _for_tasks(source)) is not None:
             return _load_files(lake, t, files, job, runner, overwrite=mode == "overwrite", token=token)
         if mode == "upsert":
             result = t.upsert(source, token=token)
+        elif mode == "changes":
+            result = t.apply_changes(source, token=token)
         elif mode == "append":
             result = t.insert(source, token=token)
         else:
-
-            def replace(tx: Transaction) -> int:
-                mine = tx.table(t.name)
-                mine.truncate()
-                return mine.insert(source).rows
-
-            result = lake._autocommit("overwrite", replace, token)
+            result = replace_rows(t, source, token)
         job.add(rows=result.rows)
     return result
+
+
+def replace_rows(table: Table, source: Any, token: TokenLike | None) -> WriteResult:
+    """Put the rows, if any, in place of all others in one commit."""
+
+    def replace(tx: Transaction) -> int:
+        mine = tx.table(table.name)
+        mine.truncate()
+        return 0 if source is None else mine.insert(source).rows
+
+    return table._lake._autocommit("overwrite", replace, token)
 
 
 def _for_tasks(source: Any) -> Files | None:
@@ -72,7 +81,7 @@ def _for_tasks(source: Any) -> Files | None:
 
 
 def _load_files(
-    lake: Lake, table: Table, files: Files, job: Job, runner: Runner, *, overwrite: bool, token: str | None
+    lake: Lake, table: Table, files: Files, job: Job, runner: Runner, *, overwrite: bool, token: TokenLike | None
 ) -> WriteResult:
     def write(state: TableState) -> list[NewBlock]:
         return write_files(lake, files, state, runner, job)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 IDS_PER_TASK = 1 << 30
+"""The row ids that each task gets, unless another number is given as ``each``."""
 
 
 class Loader:
@@ -95,31 +96,30 @@ class Loader:
 class IdRange:
     """The row ids of one task."""
 
-    def __init__(self, first: int, task: int) -> None:
-        self._next = first + task * IDS_PER_TASK
-        self._end = self._next + IDS_PER_TASK
+    def __init__(self, first: int, task: int, each: int = IDS_PER_TASK) -> None:
+        self._each = each
+        self._next = first + task * each
+        self._end = self._next + each
 
     def take(self, count: int) -> int:
         first, self._next = self._next, self._next + count
         if self._next > self._end:
-            raise JobError(
-                f"One task of a load has more than {IDS_PER_TASK:,} rows. Spread the rows over more of them."
-            )
+            raise JobError(f"One task of a load has more than {self._each:,} rows. Spread the rows over more of them.")
         return first
 
 
-def reserve_ids(lake: Lake, table_id: int, tasks: int) -> int:
+def reserve_ids(lake: Lake, table_id: int, tasks: int, each: int = IDS_PER_TASK) -> int:
     """Reserve ranges of row ids for a number of tasks, and return the first id."""
     with lake.catalog.transaction() as tx:
-        first = table_heads.reserve_row_ids(tx, table_id, tasks * IDS_PER_TASK)
+        first = table_heads.reserve_row_ids(tx, table_id, tasks * each)
         tx.commit()
     if first is None:
         raise SchemaError("The table was dropped while it was loaded. Nothing was changed.")
     return first
 
 
-def give_back_ids(lake: Lake, table_id: int, first: int, reserved: int, used: int) -> None:
+def give_back_ids(lake: Lake, table_id: int, first: int, reserved: int, used: int, each: int = IDS_PER_TASK) -> None:
     """Return ranges that no task has used, unless others have taken ids since."""
     with lake.catalog.transaction() as tx:
-        table_heads.give_back_row_ids(tx, table_id, first + reserved * IDS_PER_TASK, first + used * IDS_PER_TASK)
+        table_heads.give_back_row_ids(tx, table_id, first + reserved * each, first + used * each)
         tx.commit()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from indexlake.catalog import definitions
 from indexlake.catalog.index_definitions import no_index
+from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import WriteResult
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import IndexLakeError, SchemaError
@@ -36,6 +37,8 @@ from indexlake.snapshots.partition_info import how_to_cluster
 from indexlake.snapshots.state import TableState
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from indexlake.lake import Lake
 
 log = logging.getLogger("indexlake")
@@ -60,13 +63,14 @@ class Pipeline:
         for stop in list(self._running):
             stop.set()
 
-    def load(self, source: Any, table: str, mode: str = "append", *, token: str | None = None) -> WriteResult:
+    def load(self, source: Any, table: str, mode: str = "append", *, token: TokenLike | None = None) -> WriteResult:
         """Add many rows in one commit: a Spark DataFrame, files, or anything that ``insert`` takes.
 
         Parameters
         ----------
         mode
-            ``"append"``; ``"overwrite"``: replace all existing rows; ``"upsert"``: by primary key.
+            ``"append"``; ``"overwrite"``: replace all existing rows; ``"upsert"``: by primary key; ``"changes"``: do
+            what the changes say, as ``t.apply_changes`` does.
         token
             Makes it safe to repeat the load: the second one only returns the result of the first.
 
@@ -78,6 +82,20 @@ class Pipeline:
         result = load(self._lake, source, table, mode, self._runner, token=token, stop=self._begin(), bar=bar)
         publish_meta(self._lake, self._lake.table(table)._table_id)
         return result
+
+    def sink(self, table: str, mode: str = "append") -> Callable[[DataFrame, int], None]:
+        """Return a function for ``foreachBatch`` that writes each batch of a stream to a table, exactly once.
+
+        ``mode`` is that of ``load``.  The lake's own process commits, so it also works with ``hot="memory"``.
+
+        Examples
+        --------
+        >>> sink = lake.pipeline().sink("sales.orders", mode="upsert")
+        >>> query = df.writeStream.foreachBatch(sink).option("checkpointLocation", "…").start()
+        """
+        from indexlake.spark.batch_sink import BatchSink
+
+        return BatchSink(self._lake, table, mode)
 
     def dump(self, table: str | None = None) -> dict[str, DumpResult]:
         """Move hot rows to blocks."""

@@ -93,7 +93,7 @@ class Readings:
         return snapshot
 
     def token_result(self, token: str) -> dict[str, Any] | None:
-        """Return the result of the write with a user's token, or None if there was none."""
+        """Return what was kept of the last write with a user's token, or None if there was none."""
         with self.catalog.read() as r:
             return commits.token_result(r, token)
 

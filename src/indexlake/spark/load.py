@@ -4,40 +4,44 @@ Rows for a clustered table are staged as sorted runs, then sorted across all tas
 keys are always compared in our own order.
 
 The files of a task are named in its result.  Only files in the results that Spark accepts are ever committed, so tasks
-that die, are repeated or run twice leave nothing but files for vacuum.
+that die, are repeated or run twice leave nothing but files for vacuum.  The batches of a stream are often small: then
+the results carry the rows, and they go wherever a few rows go.
 """
 
 from __future__ import annotations
 
 import pickle
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from indexlake.blocks.formats import open_reader
-from indexlake.blocks.formats.batches import BATCH_ROWS, rechunked
-from indexlake.blocks.new_block import NewBlock, NewFile
+from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target
+from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import WriteResult
-from indexlake.errors import IndexLakeError, JobError, SchemaError
-from indexlake.partitions.writing import without_ids, write_many
+from indexlake.errors import JobError, SchemaError
+from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID
 from indexlake.pipeline.job import Job
-from indexlake.pipeline.loader import IdRange, Loader, give_back_ids, reserve_ids
-from indexlake.pipeline.sort_tasks import StagedRuns, sorted_load, stage
-from indexlake.schema import TableSchema, unknown_column
-from indexlake.sources.rules import conform
+from indexlake.pipeline.load import replace_rows
+from indexlake.pipeline.loader import IDS_PER_TASK, Loader, give_back_ids, reserve_ids
+from indexlake.pipeline.sort_tasks import sorted_load
+from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.spark.handover import handed_over
-from indexlake.spark.portion import Stage
-from indexlake.spark.runner import SparkRunner, opened
-from indexlake.spark.types import fits, from_spark
-from indexlake.storage import Storage, StorageSpec
-from indexlake.storage.checksum import Checksums
-from indexlake.storage.names import table_folder
+from indexlake.spark.load_tasks import (
+    Carried,
+    IndexLakeSort,
+    IndexLakeStage,
+    IndexLakeWrite,
+    Staged,
+    Work,
+    Written,
+    accepted,
+    rows_of,
+)
+from indexlake.spark.runner import SparkRunner
+from indexlake.spark.types import fits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,52 +54,111 @@ if TYPE_CHECKING:
 FEWEST_PARTITIONS = 1 << 8
 MOST_PARTITIONS = 1 << 20
 
+IDS_OF_A_BATCH = 1 << 26
+"""The row ids that a task of a stream gets: they may be lost with each batch, so they are fewer than for a load."""
 
-def load_frame(lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: str, token: str | None) -> WriteResult:
-    """Append the rows, replace all existing rows with them, or upsert them by primary key."""
+
+def load_frame(
+    lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: str, token: TokenLike | None, carries: bool = False
+) -> WriteResult:
+    """Append the rows, replace all existing rows with them, upsert them by primary key, or apply them as changes.
+
+    ``carries``: the frame is a batch of a stream, which may well have few rows.
+    """
     runner = SparkRunner(frame.sparkSession, lake.storage)
-    if mode == "upsert":
-        return _upsert(lake, table, frame, runner, job, token)
-    write = partial(_written, lake, frame, runner, job)
-    loader = Loader(lake, table._table_id, runner, job.check, write, overwrite=mode == "overwrite")
-    return lake._autocommit(mode if mode == "overwrite" else "load", loader.apply, token)
+    if mode in ("upsert", "changes"):
+        return _by_key(lake, table, frame, runner, job, mode, token, carries=carries)
+    overwrite = mode == "overwrite"
+    source = _Frame(lake, frame, runner, job)
+    if carries:
+        few = source.few(lake._readings.latest(table._table_id))
+        if few is not None:
+            return put_rows(table, few, overwrite=overwrite, token=token)
+    loader = Loader(lake, table._table_id, runner, job.check, source.blocks, overwrite=overwrite)
+    return lake._autocommit("overwrite" if overwrite else "load", loader.apply, token)
 
 
-def _written(lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job, state: TableState) -> list[NewBlock]:
-    """Have Spark write the rows of a frame to blocks, which are not committed yet."""
-    table_id = state.table.table_id
-    check_columns(frame.schema, state.current)
-    target = Target.of(state, lake._writer_id())
-    if target.ranges is not None:
-        sort = IndexLakeSort(target, lake.storage, frame.columns)
-        staged = accepted([pickle.loads(row) for row in handed_over(runner, frame, sort, job.check)])
-        return sorted_load(job, runner, target, staged)
-    partitions = FEWEST_PARTITIONS
-    while True:
-        first = reserve_ids(lake, table_id, partitions)
-        work = IndexLakeWrite(target, lake.storage, first, partitions, frame.columns)
-        found: list[Written] = [pickle.loads(row) for row in handed_over(runner, frame, work, job.check)]
-        if all(w.partition < partitions for w in found):
-            break
-        if partitions == MOST_PARTITIONS:
-            raise too_many(partitions)
-        partitions *= 16  # there were more tasks than id ranges: discard this run
-    blocks = accepted(found)
-    give_back_ids(lake, table_id, first, partitions, 1 + max((w.partition for w in found), default=-1))
-    job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
-    return blocks
+class _Frame:
+    """A frame whose rows Spark writes to blocks, which are not committed yet."""
+
+    def __init__(self, lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job) -> None:
+        self._lake, self._frame, self._runner, self._job = lake, frame, runner, job
+        self._ready: tuple[int, list[NewBlock]] | None = None  # schema version, blocks
+
+    def few(self, state: TableState) -> list[Carried] | None:
+        """Return the rows if they are few; otherwise they are in blocks by then."""
+        return self._run(state, carries=True)
+
+    def blocks(self, state: TableState) -> list[NewBlock]:
+        """Return the blocks, in the columns that the table has now."""
+        if self._ready is None or self._ready[0] != state.table.schema_version:
+            self._run(state)
+        assert self._ready is not None
+        return self._ready[1]
+
+    def _run(self, state: TableState, *, carries: bool = False) -> list[Carried] | None:
+        lake, job, table_id = self._lake, self._job, state.table.table_id
+        check_columns(self._frame.schema, state.current)
+        target = Target.of(state, lake._writer_id())
+        columns = self._frame.columns
+        if target.ranges is not None:
+            work: Work = IndexLakeSort(target, lake.storage, columns, carries=carries)
+            found = self._results(work)
+            if carries and only_carried(found):
+                return accepted(found)
+            staged = accepted(work.spilled(lake.storage, found))
+            self._ready = state.table.schema_version, sorted_load(job, self._runner, target, staged)
+            return None
+        each = IDS_OF_A_BATCH if carries else IDS_PER_TASK
+        partitions = FEWEST_PARTITIONS
+        while True:
+            first = reserve_ids(lake, table_id, partitions, each)
+            work = IndexLakeWrite(target, lake.storage, first, partitions, columns, each=each, carries=carries)
+            found = self._results(work)
+            if all(w.partition < partitions for w in found):
+                break
+            if partitions == MOST_PARTITIONS:
+                raise too_many(partitions)
+            partitions *= 16  # there were more tasks than id ranges: discard this run
+        if carries and only_carried(found):
+            give_back_ids(lake, table_id, first, partitions, 0, each)
+            return accepted(found)
+        blocks = accepted(work.spilled(lake.storage, found))
+        give_back_ids(lake, table_id, first, partitions, 1 + max((w.partition for w in found), default=-1), each)
+        job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
+        self._ready = state.table.schema_version, blocks
+        return None
+
+    def _results(self, work: Work) -> list[Written]:
+        return [pickle.loads(row) for row in handed_over(self._runner, self._frame, work, self._job.check)]
 
 
-def check_columns(frame: StructType, schema: TableSchema) -> None:
+def only_carried(found: Sequence[Written]) -> bool:
+    """Return whether the results of a load's tasks carry all rows."""
+    return all(isinstance(file, Carried) for w in found for file in w.files)
+
+
+def put_rows(table: Table, few: Sequence[Carried], *, overwrite: bool, token: TokenLike | None) -> WriteResult:
+    """Insert the rows that tasks have carried, in place of all others if asked for."""
+    batches = list(rows_of(table._lake.storage, few))
+    rows = pa.Table.from_batches(batches) if batches else None
+    if overwrite:
+        return replace_rows(table, rows, token)
+    return WriteResult(0) if rows is None else table.insert(rows, token=token)
+
+
+def check_columns(frame: StructType, schema: TableSchema, *, others: Sequence[str] = ()) -> None:
     """Refuse a frame with columns that the table does not have, or whose types do not fit."""
     seen: set[str] = set()
     for field in frame.fields:
         name = field.name
-        if name.lower() not in schema.by_name:
-            raise unknown_column(name, schema.names)
         if name.lower() in seen:
             raise SchemaError(f"The frame has column {name!r} twice. Rename or drop one.", column=name)
         seen.add(name.lower())
+        if name.lower() not in schema.by_name:
+            if name.lower() in others:
+                continue
+            raise unknown_column(name, schema.names)
         column = schema.field(name)
         if not fits(field.dataType, column.arrow()):
             raise SchemaError(
@@ -105,135 +168,40 @@ def check_columns(frame: StructType, schema: TableSchema) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The result of a Spark task: its files, or why there are none."""
-
-    partition: int
-    files: tuple[Any, ...]
-    error: IndexLakeError | None = None
-
-
-class _Work(ABC):
-    """Turns the rows of one Spark partition into files, on an executor; the driver gets a small record of them."""
-
-    def __init__(self, target: Target, storage: Storage, columns: Sequence[str]) -> None:
-        self._target = target
-        self._columns = list(columns)  # names of the rows' columns; the names used on the way are irrelevant
-        self._spec: StorageSpec = storage.spec()
-        self._options: Mapping[str, str] = dict(storage.secrets)
-
-    def __repr__(self) -> str:
-        folder = table_folder(self._target.table_id)
-        return f"{type(self).__name__}({self._spec.root!r}, {folder!r})"  # leaves out the options, which are secret
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        said = pickle.dumps(self.written(batches))
-        yield pa.RecordBatch.from_pydict({"result": pa.array([said], pa.binary())})
-
-    def written(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Return the result of this task, including any error that a retry would not fix."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        partition = context.partitionId()
-        try:
-            joined = rechunked((batch.rename_columns(self._columns) for batch in batches), BATCH_ROWS)
-            return Written(partition, tuple(self._files(opened(self._spec, self._options), joined, partition)))
-        except IndexLakeError as error:
-            if error.retryable:
-                raise
-            return Written(partition, (), error)
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows with the columns and types of the table."""
-        schema = self._target.schema
-        return (conform(_typed(batch, schema), schema) for batch in batches)
-
-    @abstractmethod
-    def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Any]:
-        """Write the rows and yield the files."""
-
-
-class IndexLakeWrite(_Work):
-    """Writes blocks."""
-
-    def __init__(self, target: Target, storage: Storage, first: int, partitions: int, columns: Sequence[str]) -> None:
-        super().__init__(target, storage, columns)
-        self._first = first
-        self._partitions = partitions
-
-    def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[NewBlock]:
-        if partition >= self._partitions:
-            return  # there are no ids left for it, which the driver will notice
-        rows = self._rows(batches)
-        for block in write_many(storage, self._target, rows, IdRange(self._first, partition).take):
-            block.keys = {}  # the segment has them
-            yield block
-
-
-class IndexLakeSort(_Work):
-    """Stages rows for a clustered table, sorted by key."""
-
-    def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[StagedRuns]:
-        rows = without_ids(self._rows(batches), self._target.schema)
-        if (staged := stage(storage, self._target, rows)) is not None:
-            yield staged
-
-
-class IndexLakeStage(_Work):
-    """Writes the rows as they are to one file, which the driver uses as the source of an upsert."""
-
-    def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[NewFile]:
-        target = self._target
-        first = next(batches, None)
-        if first is None:
-            return
-        head = _typed(first, target.schema)
-        rows = chain([head], (_typed(batch, target.schema) for batch in batches))
-        yield Stage(storage, target.table_id, lambda: target.writer_id).write(head.schema, rows)
-
-
-def _upsert(
-    lake: Lake, table: Table, frame: DataFrame, runner: SparkRunner, job: Job, token: str | None
-) -> WriteResult:
-    """Have Spark write the rows to files, and upsert their contents in this process, in bounded memory."""
+def _by_key(
+    lake: Lake, table: Table, frame: DataFrame, runner: SparkRunner, job: Job, mode: str, token: TokenLike | None,
+    *, carries: bool,
+) -> WriteResult:  # fmt: skip
+    """Have Spark write the rows to files, and upsert or apply them in this process, in bounded memory."""
     with table._reading() as reading:
         state = reading.state
-    check_columns(frame.schema, state.current)
-    schema = pa.schema([state.current.field(name).arrow().with_nullable(True) for name in frame.columns])
-    stage = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage, frame.columns)
-    files = accepted([pickle.loads(row) for row in handed_over(runner, frame, stage, job.check)])
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for file in files:
-            reader = open_reader(lake.storage, file.path, "ipc", file.size, Checksums.from_bytes(file.checksum), schema)
-            yield from reader.read(schema.names)
-
-    try:
-        result = table.upsert(pa.RecordBatchReader.from_batches(schema, rows()), token=token)
-    finally:
-        for file in files:
-            lake.storage.delete(file.path)
-    job.add(rows=result.rows, size=sum(file.size for file in files))
+    check_columns(frame.schema, state.current, others=CHANGE_COLUMNS if mode == "changes" else ())
+    work = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage, frame.columns, carries=carries)
+    results = handed_over(runner, frame, work, job.check)
+    parts = accepted([pickle.loads(row) for row in results])
+    result = apply_by_key(table, parts, mode, token)
+    job.add(rows=result.rows, size=sum(part.file.size for part in parts if isinstance(part, Staged)))
     return result
+
+
+CHANGE_COLUMNS = (CHANGE_TYPE, SNAPSHOT_ID, ROW_ID)
+
+
+def apply_by_key(table: Table, parts: Sequence[Carried | Staged], mode: str, token: TokenLike | None) -> WriteResult:
+    """Upsert rows that tasks have carried or staged, or apply them as changes, and remove the files."""
+    storage = table._lake.storage
+    rows = rows_of(storage, parts)
+    try:
+        first = next(rows, None)
+        if first is None:
+            return WriteResult(0)
+        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], rows))
+        return table.upsert(reader, token=token) if mode == "upsert" else table.apply_changes(reader, token=token)
+    finally:
+        for part in parts:
+            if isinstance(part, Staged):
+                storage.delete(part.file.path)
 
 
 def too_many(partitions: int) -> JobError:
     return JobError(f"A load can have at most {partitions:,} partitions. Call df.coalesce(…) first.")
-
-
-def accepted(found: Sequence[Written]) -> list[Any]:
-    """Return the files of all tasks, in the order of the partitions; raise the error of a failed task."""
-    failed = next((w.error for w in found if w.error is not None), None)
-    if failed is not None:
-        raise failed
-    return [file for w in sorted(found, key=lambda w: w.partition) for file in w.files]
-
-
-def _typed(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Return Spark's values in the types of the table's columns."""
-    fields = [schema.field(name) for name in batch.schema.names]
-    arrays = [from_spark(array, f.type, f.name) for array, f in zip(batch.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields])

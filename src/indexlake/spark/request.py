@@ -27,7 +27,8 @@ CATALOG = "INDEXLAKE_CATALOG"
 """The catalog's address, in the driver's environment."""
 
 _KNOWN = (
-    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "snapshot",
+    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "mode", "path", "pushdown",
+    "snapshot",
     "table", "timestamp", "token", "where",
 )  # fmt: skip
 
@@ -47,6 +48,7 @@ class Request:
     token: str | None = None
     cache_dir: str | None = None
     cache_bytes: int = CACHE_BYTES
+    mode: str | None = None
     pinned: bool = False  # whether the snapshot was pinned when the table was loaded
 
     @staticmethod
@@ -81,7 +83,7 @@ class Request:
             _number("snapshot", given["snapshot"]) if "snapshot" in given else None,
             _timestamp(given.get("timestamp")), given.get("where"), _pushdown(given.get("pushdown", "never")),
             given.get("token"), given.get("cache_dir"),
-            _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"),
+            _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"), given.get("mode"),
         )  # fmt: skip
 
     def open_to_read(self) -> Lake:
@@ -89,13 +91,13 @@ class Request:
             self.catalog, self.storage_options or None, self.catalog_schema, self.cache_dir, self.cache_bytes
         )
 
-    def open(self) -> Lake:
+    def open(self, *, automatic: bool = False) -> Lake:
         return connect(
             self.catalog,
             storage_options=self.storage_options or None,
             catalog_schema=self.catalog_schema,
             create=False,
-            automatic=False,
+            automatic=automatic,
             cache_dir=self.cache_dir,
             cache_bytes=self.cache_bytes,
         )
@@ -105,7 +107,7 @@ class Request:
             return lake.table(self.table)
         return lake.at(self.snapshot, time=self.timestamp).table(self.table)
 
-    def check_write(self) -> None:
+    def check_write(self, *, streaming: bool = False) -> None:
         reading = {
             "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None,
             "where": self.where is not None, "pushdown": self.pushdown,
@@ -113,6 +115,10 @@ class Request:
         wrong = next((name for name, given in reading.items() if given), None)
         if wrong is not None:
             raise SchemaError(f"The option {wrong!r} is for reading; a write takes none of {', '.join(reading)}.")
+        if streaming and self.token is not None:
+            raise SchemaError("A stream has no option 'token': its checkpoint makes each batch happen once.")
+        if not streaming and self.mode is not None:
+            raise SchemaError("The option 'mode' is for streams; for a DataFrame call df.write.mode(…).")
 
     def check_where(self, table: Table) -> None:
         if self.where is not None:

@@ -25,7 +25,8 @@ from indexlake.blocks.stream import Target
 from indexlake.errors import JobError
 from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
 from indexlake.pipeline.runner import ThreadRunner
-from indexlake.spark.load import IndexLakeWrite, Written, accepted, check_columns, too_many
+from indexlake.spark.load import check_columns, too_many
+from indexlake.spark.load_tasks import IndexLakeWrite, Written, accepted
 from indexlake.spark.request import Request
 from indexlake.spark.source import lasting_writer
 

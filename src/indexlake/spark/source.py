@@ -20,7 +20,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 
 from indexlake.catalog import activity
 from indexlake.errors import SchemaError
@@ -80,6 +87,13 @@ class IndexLakeSource(DataSource):
         request = Request.of(self.options)
         self.options = {}
         return TableWriter(request, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
+        from indexlake.spark.stream_sink import StreamWriter
+
+        request = Request.of(self.options)
+        self.options = {}
+        return StreamWriter(request, schema, overwrite)
 
 
 class TableReader(DataSourceReader):

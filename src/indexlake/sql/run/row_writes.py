@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
+from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import IndexLakeError
 from indexlake.expr import compile
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class RowWrites:
-    def __init__(self, engine: Engine, view: Viewpoint, parameters: Parameters, token: str | None) -> None:
+    def __init__(self, engine: Engine, view: Viewpoint, parameters: Parameters, token: TokenLike | None) -> None:
         self._engine = engine
         self._view = view
         self._parameters = parameters

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from indexlake.catalog import definitions as catalog_definitions
 from indexlake.catalog.named import list_named
-from indexlake.commit.write_set import WriteResult, checked_token
+from indexlake.commit.token import Token, TokenLike
+from indexlake.commit.write_set import WriteResult
 from indexlake.errors import (
     AlreadyExistsError,
     ExpressionError,
@@ -67,7 +68,7 @@ def run(
     namespace: str | None = None,
     engine: str = "duckdb",
     at: int | datetime | None = None,
-    token: str | None = None,
+    token: TokenLike | None = None,
     transaction: Transaction | None = None,
 ) -> SqlResult:
     """See ``lake.sql``."""
@@ -79,7 +80,7 @@ def run(
                 answer: SqlResult = short
                 return answer
     lake._check()
-    checked_token(token)
+    named = Token.of(token)
     if engine not in ENGINES:
         raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
     if namespace is not None and (not isinstance(namespace, str) or not namespace):
@@ -100,7 +101,7 @@ def run(
     own = engine_of(lake)
     space = own.namespace if namespace is None else namespace
     used = namespace is None
-    return _Session(lake, own, script, parameters, space, snapshot, transaction, token, on_spark, used).run()
+    return _Session(lake, own, script, parameters, space, snapshot, transaction, named, on_spark, used).run()
 
 
 def engine_of(lake: Lake) -> Engine:
@@ -123,7 +124,7 @@ class _Session:
     namespace: str
     snapshot: int | None
     outer: Transaction | None
-    token: str | None
+    token: Token | None
     on_spark: bool
     used: bool = False  # the namespace is that of USE
     inner: Transaction | None = None  # within begin … commit
@@ -190,8 +191,7 @@ class _Session:
         """Return what the token's commit did if it was already made, in which case nothing is run again."""
         if self.token is None:
             return None
-        done = self.lake._readings.token_result(self.token)
-        return None if done is None else WriteResult(**done)
+        return self.token.done(self.lake._readings.token_result(self.token.name))
 
     def _block_end(self) -> int:
         """Return where ``begin … commit`` ends; reads before that belong to the commit."""

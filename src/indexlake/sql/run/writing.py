@@ -13,6 +13,7 @@ from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine
 
 if TYPE_CHECKING:
+    from indexlake.commit.token import TokenLike
     from indexlake.table import Table
     from indexlake.transaction import Transaction
 
@@ -22,7 +23,7 @@ class Writing:
     engine: Engine
     view: Viewpoint
     parameters: Parameters
-    token: str | None
+    token: TokenLike | None
 
     def table(self, name: TableName, tx: Transaction | None = None) -> Table:
         return (tx or self.view.within)._table(name.full(self.view.namespace))

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
+from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.expr.moment import as_statement
@@ -103,7 +104,7 @@ class Merge:
             clause = Clause(clause.when, clause.action, dict(clause.values), clause.condition, clause.params)
         return Merge(self._table, self._rows, self._on, self._params, (*self._clauses, clause))
 
-    def execute(self, token: str | None = None) -> WriteResult:
+    def execute(self, token: TokenLike | None = None) -> WriteResult:
         """Run the merge in one commit.  If it loses to another commit, it is retried automatically."""
         if not self._clauses:
             raise ExpressionError(

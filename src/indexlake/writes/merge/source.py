@@ -132,14 +132,15 @@ class SourceBuilder:
 def take_source(rows: Any, schema: TableSchema, spill: Spill, conform: Conform = lambda batch: batch) -> Source:
     """Read all rows once. ``conform`` is applied to every batch, after an empty one that tells the schema."""
     found, stream = _stream(rows, schema)
-    builder = SourceBuilder(conform(_empty(found)).schema, spill, found if isinstance(rows, pa.Table) else None)
+    builder = SourceBuilder(conform(empty(found)).schema, spill, found if isinstance(rows, pa.Table) else None)
     for batch in stream:
         for part in cut(batch):
             builder.add(conform(part))
     return builder.finish()
 
 
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
+def empty(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
 
 

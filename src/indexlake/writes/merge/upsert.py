@@ -40,7 +40,7 @@ FEW = 64
 """Up to this many dicts are looked up one by one."""
 
 _DICTS = 10_000
-_CLAUSES = (Clause("matched", "update"), Clause("not matched", "insert"))
+UPSERT = (Clause("matched", "update"), Clause("not matched", "insert"))
 
 
 class Upsert:
@@ -61,7 +61,7 @@ class Upsert:
                 return done
         if self._sources is None:  # first, because the rows may come from arbitrary code that runs long
             schema = self._table._schema_now()
-            _check_has_key(schema, self._table.name)
+            check_has_key(schema, self._table.name)
             self._sources = _take_sources(self._rows, schema, self._table._lake.storage.spill)
         with tx.reading(self._table_id) as reading:
             state, schema = reading.state, reading.schema
@@ -69,7 +69,7 @@ class Upsert:
         keys = [SourceKeys(source, on) for source in self._sources]
         _check_distinct(state, keys)
         edits = [
-            MergeRun(tx, self._table_id, source, on, _CLAUSES, found).edit
+            MergeRun(tx, self._table_id, source, on, UPSERT, found).edit
             for source, found in zip(self._sources, keys, strict=True)
         ]
         return sum(edit.apply() for edit in edits)
@@ -95,7 +95,7 @@ def _take_sources(rows: Any, schema: TableSchema, spill: Spill) -> list[Source]:
         rows = [] if first is None else chain([first], items)
         if isinstance(first, Mapping):
             return _take_dicts(rows, schema, spill)
-    return [take_source(rows, schema, spill, lambda batch: _conform(batch, schema))]
+    return [take_source(rows, schema, spill, lambda batch: conform_given(batch, schema))]
 
 
 def _take_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[Source]:
@@ -107,13 +107,13 @@ def _take_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[
         for names, some in by_columns.items():
             if names not in builders:
                 shape = pa.schema([schema.field(name).arrow().with_name(name).with_nullable(True) for name in names])
-                builders[names] = shape, SourceBuilder(_conform(dict_batch([], shape), schema).schema, spill)
+                builders[names] = shape, SourceBuilder(conform_given(dict_batch([], shape), schema).schema, spill)
             shape, builder = builders[names]
-            builder.add(_conform(dict_batch(some, shape), schema))
+            builder.add(conform_given(dict_batch(some, shape), schema))
     return [builder.finish() for _, builder in builders.values()]
 
 
-def _conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+def conform_given(batch: pa.RecordBatch, schema: TableSchema, write: str = "upsert") -> pa.RecordBatch:
     """Return the columns with the table's names and types; refuse columns that the table does not have."""
     given: dict[str, pa.Array] = {}
     for array, name in zip(batch.columns, batch.schema.names, strict=True):
@@ -123,24 +123,24 @@ def _conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
         given[f.name] = fit(array, f)
         if not f.nullable and holds_null(array):
             raise null_error(f.name, given=True)
-    _check_key_given(set(given), schema)
+    _check_key_given(set(given), schema, write)
     fields = [schema.field(name).arrow().with_nullable(True) for name in given]
     return pa.RecordBatch.from_arrays(list(given.values()), schema=pa.schema(fields))
 
 
-def _check_has_key(schema: TableSchema, name: str) -> None:
+def check_has_key(schema: TableSchema, name: str, write: str = "upsert") -> None:
     if not schema.primary_key:
         raise SchemaError(
-            f"Table {name!r} has no primary key, so upsert cannot tell which rows are the same. "
+            f"Table {name!r} has no primary key, so {write} cannot tell which rows are the same. "
             "Use merge(…, on=…), or insert."
         )
 
 
-def _check_key_given(names: Set[str], schema: TableSchema) -> None:
+def _check_key_given(names: Set[str], schema: TableSchema, write: str = "upsert") -> None:
     for f in schema.key_fields:
         if f.name not in names:
             raise ConstraintError(
-                f"upsert needs the primary key of every row: column {f.name!r} is missing.", column=f.name
+                f"{write} needs the primary key of every row: column {f.name!r} is missing.", column=f.name
             )
 
 
@@ -172,7 +172,7 @@ def _upsert_few(tx: Transaction, table_id: int, rows: list[Mapping[str, Any]]) -
     files = tx._lake._files
     with tx.reading(table_id) as reading:
         state = reading.state
-        _check_has_key(state.current, state.table.full_name)
+        check_has_key(state.current, state.table.full_name)
         if not reading.newest or len(rows) >= state.table.config.direct_write_row_count:
             return None
         given = [_encoded(tx, state, row) for row in rows]

@@ -1,0 +1,59 @@
+"""Writes the batches of a stream from the process that has the lake open: for ``foreachBatch``.
+
+Each batch is one commit, and happens once however often Spark repeats it: the commit keeps the batch's number under the
+name of the query, which Spark keeps in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from indexlake.commit.token import Token
+from indexlake.errors import JobError
+from indexlake.pipeline.load import MODES, load
+from indexlake.pipeline.runner import ThreadRunner
+from indexlake.spark.frame import check_reachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from indexlake.lake import Lake
+
+QUERY_ID = "sql.streaming.queryId"
+"""The property of Spark's threads and tasks that names the streaming query they work for."""
+
+
+class BatchSink:
+    """Returned by ``lake.pipeline().sink(…)``."""
+
+    def __init__(self, lake: Lake, table: str, mode: str) -> None:
+        lake._check(writing=True)
+        check_mode(mode)
+        check_reachable(lake)
+        self._lake = lake
+        self._table = lake.table(table)
+        self._mode = mode
+
+    def __repr__(self) -> str:
+        return f"<Sink of a stream into {self._table.name}, mode {self._mode!r}>"
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one batch."""
+        lake, table = self._lake, self._table
+        query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        if query_id is None:
+            raise JobError("A sink writes batches of a stream: pass it to df.writeStream.foreachBatch(…).")
+        token = batch_token(query_id, table._table_id, batch_id)
+        if token.done(lake._readings.token_result(token.name)) is None:
+            runner = ThreadRunner(lake.storage)  # for what does not run on the frame's session
+            load(lake, frame, table.name, self._mode, runner, token=token, carries=True)
+
+
+def batch_token(query_id: str, table_id: int, batch_id: int) -> Token:
+    """Return what makes a batch of a query happen once in a table."""
+    return Token(f"spark stream {query_id} into table {table_id}", batch_id)
+
+
+def check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
