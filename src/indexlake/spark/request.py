@@ -33,6 +33,10 @@ _KNOWN = (
 )  # fmt: skip
 
 
+_SPARKS_OWN = ("checkpointlocation", "queryname")
+"""Options of a stream that Spark hands on although they are its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Which table is asked for, and how to open its lake.  Its repr shows no secrets."""
@@ -53,7 +57,7 @@ class Request:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Request:
-        given = {name.lower(): value for name, value in options.items()}
+        given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS_OWN}
         storage = {
             name.removeprefix("storage."): given.pop(name) for name in list(given) if name.startswith("storage.")
         }

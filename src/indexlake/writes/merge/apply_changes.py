@@ -54,6 +54,8 @@ class ApplyChanges:
         table_id = self._table._table_id
         if self._left is None:  # first, because the changes may come from arbitrary code that runs long
             self._left = self._net()
+        if not any(map(len, self._left)):
+            return 0
         with tx.reading(table_id) as reading:
             schema = reading.schema
         on = On(tuple((f, f.name) for f in schema.key_fields), None)
@@ -68,13 +70,15 @@ class ApplyChanges:
         schema, spill = table._schema_now(), table._lake.storage.spill
         check_has_key(schema, table.name, "apply_changes")
         source = take_source(self._changes, schema, spill)
-        types = source_column(CHANGE_TYPE, source.schema) if _has(source, CHANGE_TYPE) else None
-        if types is None:
+        if not len(source):
+            return source, source
+        if not _has(source, CHANGE_TYPE):
             raise SchemaError(
                 f"apply_changes needs a column {CHANGE_TYPE!r} that says of each row whether it was inserted, updated "
                 f"or deleted, as t.changes(…) gives it: {', '.join(map(repr, _TYPES.to_pylist()))}.",
                 column=CHANGE_TYPE,
             )
+        types = source_column(CHANGE_TYPE, source.schema)
         order_by = self._sequence_by or (SNAPSHOT_ID if _has(source, SNAPSHOT_ID) else None)
         order_by = None if order_by is None else source_column(order_by, source.schema)
         kinds = _kinds(source, types)
