@@ -27,9 +27,9 @@ CATALOG = "INDEXLAKE_CATALOG"
 """The catalog's address, in the driver's environment."""
 
 _KNOWN = (
-    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "mode", "path", "pushdown",
+    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown",
     "snapshot",
-    "table", "timestamp", "token", "where",
+    "table", "timestamp", "token", "where", "write_mode",
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class Request:
     token: str | None = None
     cache_dir: str | None = None
     cache_bytes: int = CACHE_BYTES
-    mode: str | None = None
+    write_mode: str | None = None
     pinned: bool = False  # whether the snapshot was pinned when the table was loaded
 
     @staticmethod
@@ -87,7 +87,7 @@ class Request:
             _number("snapshot", given["snapshot"]) if "snapshot" in given else None,
             _timestamp(given.get("timestamp")), given.get("where"), _pushdown(given.get("pushdown", "never")),
             given.get("token"), given.get("cache_dir"),
-            _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"), given.get("mode"),
+            _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"), given.get("write_mode"),
         )  # fmt: skip
 
     def open_to_read(self) -> Lake:
@@ -121,8 +121,8 @@ class Request:
             raise SchemaError(f"The option {wrong!r} is for reading; a write takes none of {', '.join(reading)}.")
         if streaming and self.token is not None:
             raise SchemaError("A stream has no option 'token': its checkpoint makes each batch happen once.")
-        if not streaming and self.mode is not None:
-            raise SchemaError("The option 'mode' is for streams; for a DataFrame call df.write.mode(…).")
+        if not streaming and self.write_mode is not None:
+            raise SchemaError("The option 'write_mode' is for streams; for a DataFrame call df.write.mode(…).")
 
     def check_where(self, table: Table) -> None:
         if self.where is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -50,9 +51,11 @@ PARTITIONS = 1 << 10
 def checked_mode(mode: str | None, *, overwrite: bool) -> str:
     """Return how a stream writes: ``overwrite`` is what the output mode "complete" asks for."""
     if overwrite and mode is not None:
-        raise SchemaError(f"With the output mode 'complete' each batch replaces all rows: leave mode={mode!r} out.")
+        raise SchemaError(
+            f"With the output mode 'complete' each batch replaces all rows: leave write_mode={mode!r} out."
+        )
     if mode not in (None, "append", "upsert", "changes"):
-        raise SchemaError(f"The option 'mode' of a stream is 'append', 'upsert' or 'changes', not {mode!r}.")
+        raise SchemaError(f"The option 'write_mode' of a stream is 'append', 'upsert' or 'changes', not {mode!r}.")
     return "overwrite" if overwrite else mode or "append"
 
 
@@ -83,11 +86,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         request.check_write(streaming=True)
         self._request = request
         self._schema = schema
-        self._mode = checked_mode(request.mode, overwrite=overwrite)
+        self._mode = checked_mode(request.write_mode, overwrite=overwrite)
 
     def __reduce__(self) -> Any:
-        return TaskWriter, (self._plan(),)  # what executors get
+        return TaskWriter, (self._plan,)  # what executors get
 
+    @cached_property
     def _plan(self) -> Plan:
         keyed = self._mode in ("upsert", "changes")
         with self._request.open() as lake:
