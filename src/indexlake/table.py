@@ -377,12 +377,14 @@ class Table(TableDefinition, Result):
 
         Examples
         --------
-        >>> feed = orders.changes(since)
-        >>> copy.apply_changes(feed, token=("copy of orders", feed.until))
+        >>> copy = lake.create_table("copy", t.schema, primary_key="id")
+        >>> feed = t.changes(since=0)
+        >>> copy.apply_changes(feed, token=("copy of orders", feed.until)).inserted
+        9
         """
         from indexlake.writes.merge.apply_changes import ApplyChanges
 
-        return self._write("apply changes", ApplyChanges(self, self._reaching(changes), sequence_by), token)
+        return self._write("changes", ApplyChanges(self, self._reaching(changes), sequence_by), token)
 
     def merge(self, source: Any, on: str | Sequence[str], params: Params = None) -> Merge:
         """Match rows of a source with rows of this table: ``on`` is a column, columns, or SQL over ``t`` and ``s``.

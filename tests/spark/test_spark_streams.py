@@ -138,6 +138,9 @@ def test_upserts_by_key(table: il.Table, feeder: Feeder) -> None:
     feeder.run(feeder.frame("id long, name string"), write_mode="upsert")
     assert contents(table)[:5] == [(0, "z0", 7), (1, "z1", 1), (2, "z2", 2), (3, "z3", 7), (4, "z4", 7)]
     assert table.count() == 30_000
+    feeder.put([*rows(1, name="late"), *rows(1, name="a"), *rows(1, name="m")])
+    feeder.run(feeder.frame(), write_mode="upsert", sequence_by="name")
+    assert contents(table)[1] == (1, "m1", 1)
 
 
 def test_groups_that_change_go_through_the_sink_of_this_process(lake: il.Lake, table: il.Table, feeder: Feeder) -> None:
@@ -225,6 +228,8 @@ WRONG: list[tuple[Callable[[Feeder], Any], dict[str, str], str]] = [
     (lambda f: f.frame("id long, name long"), {}, "DataFrame has bigint"),
     (lambda f: f.frame(), {"token": "x"}, "A stream has no option 'token'"),
     (lambda f: f.frame(), {"write_mode": "insert"}, "is 'append', 'upsert' or 'changes', not 'insert'"),
+    (lambda f: f.frame(), {"sequence_by": "n"}, "'sequence_by' is for write_mode"),
+    (lambda f: f.frame(), {"write_mode": "upsert", "sequence_by": "m"}, "'m'"),
     (lambda f: f.frame(), {"snapshot": "1"}, "'snapshot' is for reading"),
     (lambda f: f.frame(), {}, "already exists"),
     (lambda f: f.frame("id long"), {"write_mode": "changes"}, "needs a column '_change_type'"),

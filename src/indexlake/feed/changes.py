@@ -16,10 +16,11 @@ import pyarrow as pa
 from indexlake.catalog import commits
 from indexlake.errors import NotFoundError, SchemaError, SnapshotExpiredError
 from indexlake.feed.plan import count_changes, plan_feed
-from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID, Feed, feed_schema
+from indexlake.feed.windows import Feed, feed_schema
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_condition, check_where
 from indexlake.schema import ROW_ID, Field
+from indexlake.schema.change_columns import CHANGE_TYPE, SNAPSHOT_ID
 from indexlake.snapshots.time_travel import check_snapshot
 from indexlake.types.selection import keep
 

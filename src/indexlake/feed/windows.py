@@ -21,11 +21,15 @@ from indexlake.feed.active import Active
 from indexlake.feed.events import Events, EventSet, Ints
 from indexlake.feed.plan import FeedPlan
 from indexlake.schema import ROW_ID
+from indexlake.schema.change_columns import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    SNAPSHOT_ID,
+    UPDATE_POSTIMAGE,
+    UPDATE_PREIMAGE,
+)
 from indexlake.types.selection import gather
-
-CHANGE_TYPE = "_change_type"
-SNAPSHOT_ID = "_snapshot_id"
-DELETE, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, INSERT = "delete", "update_preimage", "update_postimage", "insert"
 
 FIRST_ROWS = 8_192
 MOST_ROWS = 131_072

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from indexlake.blocks.new_block import NewBlock
@@ -22,12 +23,15 @@ from indexlake.pipeline.runner import Runner
 from indexlake.sources.files import Files, as_files
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from indexlake.lake import Lake
     from indexlake.snapshots.state import TableState
     from indexlake.table import Table
     from indexlake.transaction import Transaction
 
-MODES = ("append", "overwrite", "upsert", "changes")
+BY_KEY = ("upsert", "changes")
+MODES = ("append", "overwrite", *BY_KEY)
 
 
 FEW_BYTES = 8 << 20
@@ -35,30 +39,47 @@ FEW_BYTES = 8 << 20
 
 
 def load(
-    lake: Lake, source: Any, table: str, mode: str, runner: Runner, *, token: TokenLike | None, carries: bool = False,
+    lake: Lake, source: Any, table: str, mode: str, runner: Runner, *, token: TokenLike | None,
+    sequence_by: str | None = None, carries: bool = False,
     **watched: Unpack[Watched],
 ) -> WriteResult:  # fmt: skip
     """Append the rows, replace all existing ones by them, upsert them by primary key, or apply them as changes."""
     if mode not in MODES:
         raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
+    if sequence_by is not None and mode not in BY_KEY:
+        raise JobError(f"sequence_by is for the modes {' and '.join(map(repr, BY_KEY))}, not for {mode!r}.")
     t = lake.table(table)
     with Job(lake, "load", t._table_id, scope=uuid.uuid4().hex, **watched) as job:
         if _is_frame(source):
             from indexlake.spark.load import load_frame
 
-            return load_frame(lake, t, source, job, mode=mode, token=token, carries=carries)
+            return load_frame(lake, t, source, job, mode=mode, token=token, sequence_by=sequence_by, carries=carries)
         if mode in ("append", "overwrite") and (files := _for_tasks(source)) is not None:
             return _load_files(lake, t, files, job, runner, overwrite=mode == "overwrite", token=token)
-        if mode == "upsert":
-            result = t.upsert(source, token=token)
-        elif mode == "changes":
-            result = t.apply_changes(source, token=token)
+        if mode in BY_KEY:
+            result = write_by_key(t, source, mode, sequence_by, token)
         elif mode == "append":
             result = t.insert(source, token=token)
         else:
             result = replace_rows(t, source, token)
         job.add(rows=result.rows)
     return result
+
+
+def write_by_key(table: Table, rows: Any, mode: str, sequence_by: str | None, token: TokenLike | None) -> WriteResult:
+    """Upsert the rows, or apply them as changes; with ``sequence_by``, the last row of each key counts."""
+    from indexlake.writes.merge.apply_changes import ApplyChanges
+
+    if mode == "upsert" and sequence_by is None:
+        return table.upsert(rows, token=token)
+    return table._write(mode, ApplyChanges(table, rows, sequence_by, upsert=mode == "upsert"), token)
+
+
+def stream_sink(lake: Lake, table: str, mode: str, sequence_by: str | None) -> Callable[[DataFrame, int], None]:
+    """Return a function that writes the batches of a stream."""
+    from indexlake.spark.batch_sink import BatchSink
+
+    return BatchSink(lake, table, mode, sequence_by)
 
 
 def replace_rows(table: Table, source: Any, token: TokenLike | None) -> WriteResult:

@@ -23,7 +23,7 @@ from indexlake.pipeline.dump import DumpResult, dump
 from indexlake.pipeline.expire import ExpireResult, expire
 from indexlake.pipeline.freeze import freeze, thaw
 from indexlake.pipeline.job import JobStopped
-from indexlake.pipeline.load import load
+from indexlake.pipeline.load import load, stream_sink
 from indexlake.pipeline.merge_index import FoldResult, merge_index
 from indexlake.pipeline.meta import publish_meta
 from indexlake.pipeline.reshape import ReshapeResult, merge, split
@@ -63,7 +63,15 @@ class Pipeline:
         for stop in list(self._running):
             stop.set()
 
-    def load(self, source: Any, table: str, mode: str = "append", *, token: TokenLike | None = None) -> WriteResult:
+    def load(
+        self,
+        source: Any,
+        table: str,
+        mode: str = "append",
+        *,
+        sequence_by: str | None = None,
+        token: TokenLike | None = None,
+    ) -> WriteResult:
         """Add many rows in one commit: a Spark DataFrame, files, or anything that ``insert`` takes.
 
         Parameters
@@ -71,6 +79,8 @@ class Pipeline:
         mode
             ``"append"``; ``"overwrite"``: replace all existing rows; ``"upsert"``: by primary key; ``"changes"``: do
             what the changes say, as ``t.apply_changes`` does.
+        sequence_by
+            For the latter two: of several rows with one key, the one with the greatest value in this column counts.
         token
             Makes it safe to repeat the load: the second one only returns the result of the first.
 
@@ -79,23 +89,26 @@ class Pipeline:
         >>> lake.pipeline().load("orders/*.parquet", "sales.orders", mode="upsert")
         """
         bar = self._bar(f"load {table}")
-        result = load(self._lake, source, table, mode, self._runner, token=token, stop=self._begin(), bar=bar)
+        result = load(
+            self._lake, source, table, mode, self._runner, token=token, sequence_by=sequence_by,
+            stop=self._begin(), bar=bar,
+        )  # fmt: skip
         publish_meta(self._lake, self._lake.table(table)._table_id)
         return result
 
-    def sink(self, table: str, mode: str = "append") -> Callable[[DataFrame, int], None]:
-        """Return a function for ``foreachBatch`` that writes each batch of a stream to a table, exactly once.
+    def sink(
+        self, table: str, mode: str = "append", *, sequence_by: str | None = None
+    ) -> Callable[[DataFrame, int], None]:
+        """Return a function that writes each batch of a stream to a table exactly once: ``foreachBatch(sink)``.
 
-        ``mode`` is that of ``load``.  The lake's own process commits, so it also works with ``hot="memory"``.
+        ``mode`` and ``sequence_by`` are those of ``load``.  The lake's own process commits, so it also works with
+        ``hot="memory"``.
 
         Examples
         --------
         >>> sink = lake.pipeline().sink("sales.orders", mode="upsert")
-        >>> query = df.writeStream.foreachBatch(sink).option("checkpointLocation", "…").start()
         """
-        from indexlake.spark.batch_sink import BatchSink
-
-        return BatchSink(self._lake, table, mode)
+        return stream_sink(self._lake, table, mode, sequence_by)
 
     def dump(self, table: str | None = None) -> dict[str, DumpResult]:
         """Move hot rows to blocks."""

@@ -26,13 +26,14 @@ QUERY_ID = "sql.streaming.queryId"
 class BatchSink:
     """Returned by ``lake.pipeline().sink(…)``."""
 
-    def __init__(self, lake: Lake, table: str, mode: str) -> None:
+    def __init__(self, lake: Lake, table: str, mode: str, sequence_by: str | None) -> None:
         lake._check(writing=True)
         check_mode(mode)
         check_reachable(lake)
         self._lake = lake
         self._table = lake.table(table)
         self._mode = mode
+        self._sequence_by = sequence_by
 
     def __repr__(self) -> str:
         return f"<Sink of a stream into {self._table.name}, mode {self._mode!r}>"
@@ -46,7 +47,7 @@ class BatchSink:
         token = batch_token(query_id, table._table_id, batch_id)
         if token.done(lake._readings.token_result(token.name)) is None:
             runner = ThreadRunner(lake.storage)  # for what does not run on the frame's session
-            load(lake, frame, table.name, self._mode, runner, token=token, carries=True)
+            load(lake, frame, table.name, self._mode, runner, token=token, sequence_by=self._sequence_by, carries=True)
 
 
 def batch_token(query_id: str, table_id: int, batch_id: int) -> Token:

@@ -22,12 +22,12 @@ from indexlake.blocks.stream import Target
 from indexlake.commit.token import TokenLike
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import JobError, SchemaError
-from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID
 from indexlake.pipeline.job import Job
-from indexlake.pipeline.load import replace_rows
+from indexlake.pipeline.load import BY_KEY, replace_rows, write_by_key
 from indexlake.pipeline.loader import IDS_PER_TASK, Loader, give_back_ids, reserve_ids
 from indexlake.pipeline.sort_tasks import sorted_load
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
+from indexlake.schema.change_columns import CHANGE_TYPE, SNAPSHOT_ID
 from indexlake.spark.handover import handed_over
 from indexlake.spark.load_tasks import (
     Carried,
@@ -59,15 +59,16 @@ IDS_OF_A_BATCH = 1 << 26
 
 
 def load_frame(
-    lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: str, token: TokenLike | None, carries: bool = False
-) -> WriteResult:
+    lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: str, token: TokenLike | None,
+    sequence_by: str | None = None, carries: bool = False,
+) -> WriteResult:  # fmt: skip
     """Append the rows, replace all existing rows with them, upsert them by primary key, or apply them as changes.
 
     ``carries``: the frame is a batch of a stream, which may well have few rows.
     """
     runner = SparkRunner(frame.sparkSession, lake.storage)
-    if mode in ("upsert", "changes"):
-        return _by_key(lake, table, frame, runner, job, mode, token, carries=carries)
+    if mode in BY_KEY:
+        return _by_key(lake, table, frame, runner, job, mode, sequence_by, token, carries=carries)
     overwrite = mode == "overwrite"
     source = _Frame(lake, frame, runner, job)
     if carries:
@@ -169,25 +170,30 @@ def check_columns(frame: StructType, schema: TableSchema, *, others: Sequence[st
 
 
 def _by_key(
-    lake: Lake, table: Table, frame: DataFrame, runner: SparkRunner, job: Job, mode: str, token: TokenLike | None,
-    *, carries: bool,
+    lake: Lake, table: Table, frame: DataFrame, runner: SparkRunner, job: Job, mode: str,
+    sequence_by: str | None, token: TokenLike | None, *, carries: bool,
 ) -> WriteResult:  # fmt: skip
     """Have Spark write the rows to files, and upsert or apply them in this process, in bounded memory."""
     with table._reading() as reading:
         state = reading.state
-    check_columns(frame.schema, state.current, others=CHANGE_COLUMNS if mode == "changes" else ())
+    check_columns(frame.schema, state.current, others=others_than_the_tables(mode, sequence_by))
     work = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage, frame.columns, carries=carries)
     results = handed_over(runner, frame, work, job.check)
     parts = accepted([pickle.loads(row) for row in results])
-    result = apply_by_key(table, parts, mode, token)
+    result = apply_by_key(table, parts, mode, sequence_by, token)
     job.add(rows=result.rows, size=sum(part.file.size for part in parts if isinstance(part, Staged)))
     return result
 
 
-CHANGE_COLUMNS = (CHANGE_TYPE, SNAPSHOT_ID, ROW_ID)
+def others_than_the_tables(mode: str, sequence_by: str | None) -> list[str]:
+    """Return the columns that rows may have besides those of the table, in lower case."""
+    own = [] if sequence_by is None else [sequence_by.lower()]
+    return [CHANGE_TYPE, SNAPSHOT_ID, ROW_ID, *own] if mode == "changes" else own
 
 
-def apply_by_key(table: Table, parts: Sequence[Carried | Staged], mode: str, token: TokenLike | None) -> WriteResult:
+def apply_by_key(
+    table: Table, parts: Sequence[Carried | Staged], mode: str, sequence_by: str | None, token: TokenLike | None
+) -> WriteResult:
     """Upsert rows that tasks have carried or staged, or apply them as changes, and remove the files."""
     storage = table._lake.storage
     rows = rows_of(storage, parts)
@@ -196,7 +202,7 @@ def apply_by_key(table: Table, parts: Sequence[Carried | Staged], mode: str, tok
         if first is None:
             return WriteResult(0)
         reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], rows))
-        return table.upsert(reader, token=token) if mode == "upsert" else table.apply_changes(reader, token=token)
+        return write_by_key(table, reader, mode, sequence_by, token)
     finally:
         for part in parts:
             if isinstance(part, Staged):

@@ -28,7 +28,7 @@ CATALOG = "INDEXLAKE_CATALOG"
 
 _KNOWN = (
     "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown",
-    "snapshot",
+    "sequence_by", "snapshot",
     "table", "timestamp", "token", "where", "write_mode",
 )  # fmt: skip
 
@@ -53,6 +53,7 @@ class Request:
     cache_dir: str | None = None
     cache_bytes: int = CACHE_BYTES
     write_mode: str | None = None
+    sequence_by: str | None = None
     pinned: bool = False  # whether the snapshot was pinned when the table was loaded
 
     @staticmethod
@@ -88,6 +89,7 @@ class Request:
             _timestamp(given.get("timestamp")), given.get("where"), _pushdown(given.get("pushdown", "never")),
             given.get("token"), given.get("cache_dir"),
             _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"), given.get("write_mode"),
+            given.get("sequence_by"),
         )  # fmt: skip
 
     def open_to_read(self) -> Lake:
@@ -121,8 +123,11 @@ class Request:
             raise SchemaError(f"The option {wrong!r} is for reading; a write takes none of {', '.join(reading)}.")
         if streaming and self.token is not None:
             raise SchemaError("A stream has no option 'token': its checkpoint makes each batch happen once.")
-        if not streaming and self.write_mode is not None:
-            raise SchemaError("The option 'write_mode' is for streams; for a DataFrame call df.write.mode(…).")
+        if not streaming and (self.write_mode or self.sequence_by) is not None:
+            raise SchemaError(
+                "The options 'write_mode' and 'sequence_by' are for streams. For a DataFrame call df.write.mode(…), or "
+                "lake.pipeline().load(df, …, mode=…)."
+            )
 
     def check_where(self, table: Table) -> None:
         if self.where is not None:

@@ -22,15 +22,16 @@ from indexlake.blocks.stream import Target
 from indexlake.catalog import activity
 from indexlake.commit.token import Token
 from indexlake.errors import JobError, SchemaError
+from indexlake.pipeline.load import BY_KEY
 from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.spark.batch_sink import QUERY_ID, batch_token
 from indexlake.spark.load import (
-    CHANGE_COLUMNS,
     IDS_OF_A_BATCH,
     apply_by_key,
     check_columns,
     only_carried,
+    others_than_the_tables,
     put_rows,
     too_many,
 )
@@ -87,18 +88,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._request = request
         self._schema = schema
         self._mode = checked_mode(request.write_mode, overwrite=overwrite)
+        self._sequence_by = request.sequence_by
+        if self._sequence_by is not None and self._mode not in BY_KEY:
+            raise SchemaError("The option 'sequence_by' is for write_mode 'upsert' and 'changes'.")
 
     def __reduce__(self) -> Any:
         return TaskWriter, (self._plan,)  # what executors get
 
     @cached_property
     def _plan(self) -> Plan:
-        keyed = self._mode in ("upsert", "changes")
+        keyed = self._mode in BY_KEY
         with self._request.open() as lake:
             table = self._request.table_of(lake)
             with table._reading() as reading:
                 state = reading.state
-            check_columns(self._schema, state.current, others=CHANGE_COLUMNS if self._mode == "changes" else ())
+            check_columns(self._schema, state.current, others=others_than_the_tables(self._mode, self._sequence_by))
             writer_id = lasting_writer(lake)
             target = Target.of(state, writer_id)
             names = self._schema.names
@@ -132,7 +136,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if table._table_id != plan.table_id:
             raise JobError("The table was replaced while Spark wrote. Nothing was changed; start the query again.")
         if plan.first is None:
-            apply_by_key(table, accepted(written), self._mode, token)
+            apply_by_key(table, accepted(written), self._mode, self._sequence_by, token)
             return
         overwrite = self._mode == "overwrite"
         last = max(w.partition for w in written)

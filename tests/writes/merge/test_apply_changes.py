@@ -122,6 +122,23 @@ def test_it_takes_only_the_columns_given_and_works_in_transactions(
     assert copy.apply_changes([]).rows == 0
 
 
+def test_an_upsert_in_a_sequence_takes_the_last_row_of_each_key(
+    lake: il.Lake, tables: tuple[il.Table, il.Table]
+) -> None:
+    _, copy = tables
+    pipeline = lake.pipeline(runner="threads")
+    given = [{"id": id, "part": "a", "v": v} for id, v in ((1, 1.0), (1, 3.0), (2, 5.0), (1, 2.0))]
+    with pytest.raises(il.DuplicateKeyError, match="given twice"):
+        pipeline.load(given, "copy", mode="upsert")
+    assert pipeline.load(given, "copy", mode="upsert", sequence_by="V").rows == 2
+    assert rows(copy) == [(1, "a", 3.0), (2, "a", 5.0)]
+    turns = [{"id": 1, "part": "a", "v": v, "turn": turn} for v, turn in ((7.0, 1), (8.0, 0))]
+    pipeline.load(turns, "copy", mode="upsert", sequence_by="turn")
+    assert rows(copy) == [(1, "a", 7.0), (2, "a", 5.0)]
+    with pytest.raises(il.JobError, match="sequence_by is for the modes 'upsert' and 'changes'"):
+        pipeline.load(given, "copy", sequence_by="v")
+
+
 def test_a_generated_column_is_computed_here(lake: il.Lake) -> None:
     lake.sql("create table a (id int primary key, v int, w int generated always as (v * 2))")
     lake.sql("create table b (id int primary key, v int, w int generated always as (v * 3))")

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
 from indexlake.errors import ConstraintError, SchemaError
-from indexlake.feed.windows import CHANGE_TYPE, DELETE, INSERT, SNAPSHOT_ID, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from indexlake.indexes.key_set import KeySet
 from indexlake.schema import ROW_ID, TableSchema
+from indexlake.schema.change_columns import CHANGE_TYPE, DELETE, INSERT, SNAPSHOT_ID, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from indexlake.storage.spill import Spill
 from indexlake.types.selection import take
 from indexlake.writes.merge.clauses import Clause, source_column
@@ -43,10 +43,12 @@ _DELETE = (Clause("matched", "delete"),)
 class ApplyChanges:
     """One statement; the changes are read once, however often it has to be run."""
 
-    def __init__(self, table: Table, changes: Any, sequence_by: str | None) -> None:
+    def __init__(self, table: Table, changes: Any, sequence_by: str | None, *, upsert: bool = False) -> None:
+        """``upsert``: no change says that a row is gone, and they need not say anything."""
         self._table = table
         self._changes = changes
         self._sequence_by = sequence_by
+        self._write = "upsert" if upsert else "apply_changes"
         self._left: tuple[Source, Source] | None = None  # the rows that are there in the end, the keys that are not
 
     def __call__(self, tx: Transaction) -> int:
@@ -68,30 +70,23 @@ class ApplyChanges:
     def _net(self) -> tuple[Source, Source]:
         table = self._table
         schema, spill = table._schema_now(), table._lake.storage.spill
-        check_has_key(schema, table.name, "apply_changes")
+        check_has_key(schema, table.name, self._write)
         source = take_source(self._changes, schema, spill)
         if not len(source):
             return source, source
-        if not _has(source, CHANGE_TYPE):
-            raise SchemaError(
-                f"apply_changes needs a column {CHANGE_TYPE!r} that says of each row whether it was inserted, updated "
-                f"or deleted, as t.changes(…) gives it: {', '.join(map(repr, _TYPES.to_pylist()))}.",
-                column=CHANGE_TYPE,
-            )
-        types = source_column(CHANGE_TYPE, source.schema)
         order_by = self._sequence_by or (SNAPSHOT_ID if _has(source, SNAPSHOT_ID) else None)
         order_by = None if order_by is None else source_column(order_by, source.schema)
-        kinds = _kinds(source, types)
+        kinds = np.full(len(source), _BEGINS, np.int8) if self._write == "upsert" else _kinds(source)
         last = _last_of_each_key(source, schema, kinds, order_by)
-        apart = {types.lower(), SNAPSHOT_ID, ROW_ID, *([order_by.lower()] if order_by is not None else [])}
+        apart = {CHANGE_TYPE, SNAPSHOT_ID, ROW_ID, *([order_by.lower()] if order_by is not None else [])}
         apart -= {f.name.lower() for f in schema.fields}  # a column that the table has as well is copied
         apart |= {f.name.lower() for f in schema.fields if f.generated is not None}
         names = [name for name in source.schema.names if name.lower() not in apart]
         keys = [name for name in names if name.lower() in {f.name.lower() for f in schema.key_fields}]
         begins = kinds[last] >= _BEGINS
         return (
-            _kept(source, last[begins], names, schema, spill),
-            _kept(source, last[~begins], keys, schema, spill),
+            _kept(source, last[begins], names, schema, spill, self._write),
+            _kept(source, last[~begins], keys, schema, spill, self._write),
         )
 
 
@@ -99,8 +94,15 @@ def _has(source: Source, name: str) -> bool:
     return name in {column.lower() for column in source.schema.names}
 
 
-def _kinds(source: Source, column: str) -> npt.NDArray[np.int8]:
+def _kinds(source: Source) -> npt.NDArray[np.int8]:
     """Return the type of each change, as its place among the known types."""
+    if not _has(source, CHANGE_TYPE):
+        raise SchemaError(
+            f"apply_changes needs a column {CHANGE_TYPE!r} that says of each row whether it was inserted, updated "
+            f"or deleted, as t.changes(…) gives it: {', '.join(map(repr, _TYPES.to_pylist()))}.",
+            column=CHANGE_TYPE,
+        )
+    column = source_column(CHANGE_TYPE, source.schema)
     parts = [np.zeros(0, np.int8)]
     for _, batch in source.batches([column]):
         given = batch.column(0)
@@ -122,7 +124,7 @@ def _last_of_each_key(
     on = bind_on([f.name for f in schema.key_fields], schema, source.schema, None)
     keys = SourceKeys(source, on).column
     if len(keys) < len(source):
-        raise ConstraintError("apply_changes needs the primary key of every row; one of them is null.")
+        raise ConstraintError("Every row needs its primary key; one of them is null.")
     turn = np.arange(len(source))
     if order_by is not None:
         ranks = _ranks(source, order_by)
@@ -149,14 +151,14 @@ def _ranks(source: Source, column: str) -> npt.NDArray[np.int64]:
 
 
 def _kept(
-    source: Source, rows: npt.NDArray[np.int64], names: Sequence[str], schema: TableSchema, spill: Spill
+    source: Source, rows: npt.NDArray[np.int64], names: Sequence[str], schema: TableSchema, spill: Spill, write: str
 ) -> Source:
     """Return some rows of a source with some of its columns, in the types of the table."""
     shape = pa.schema([source.schema.field(name) for name in names])
-    builder = SourceBuilder(conform_given(empty(shape), schema, "apply_changes").schema, spill)
+    builder = SourceBuilder(conform_given(empty(shape), schema, write).schema, spill)
     for start, batch in source.batches(names):
         low, high = np.searchsorted(rows, (start, start + batch.num_rows))
         if high > low:
             some = take(batch, pa.array(rows[low:high] - start))
-            builder.add(conform_given(some, schema, "apply_changes"))
+            builder.add(conform_given(some, schema, write))
     return builder.finish()

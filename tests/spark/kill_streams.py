@@ -1,0 +1,143 @@
+"""Kills a streaming query over and over, by command:
+
+python -m tests.spark.kill_streams [--kills 20] [--seed 1]
+
+Files of rows arrive in a folder.  A query streams them into a table, through the format and through the sink of the
+process in turn; driver, JVM and workers are killed together at random moments, and the query starts again from its
+checkpoint.  In the end every row of every file is in the table once, each batch was one commit, and nothing that was
+left behind is more than vacuum removes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import indexlake as il
+
+SCHEMA = pa.schema([("id", pa.int64()), ("file", pa.int64()), ("text", pa.string())])
+READY = "streaming"
+LARGE = 12_000
+
+
+def drive(folder: Path, how: str) -> None:
+    """Stream until killed, or until a file says that no more files will come."""
+    from indexlake.spark import session
+
+    spark = session(**{"spark.master": "local[2]", "spark.driver.memory": "600m"})
+    source = spark.readStream.schema("id long, file long, text string").option("maxFilesPerTrigger", 2)
+    writer = source.parquet(str(folder / "in")).writeStream.option("checkpointLocation", str(folder / how))
+    with il.connect(folder / "lake") as lake:
+        if how == "format":
+            query = writer.format("indexlake").option("table", how).start(str(folder / "lake"))
+        else:
+            query = writer.foreachBatch(lake.pipeline().sink(how)).start()
+        print(READY, flush=True)
+        while not (folder / "end").exists():
+            if query.exception() is not None:
+                raise query.exception()
+            time.sleep(0.05)
+        query.processAllAvailable()
+        query.stop()
+
+
+class Trial:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.files = 0
+        self.rows = 0
+        (folder / "in").mkdir()
+        with il.connect(folder / "lake") as lake:
+            for name in ("format", "sink"):
+                lake.create_table(name, SCHEMA, primary_key="id", config=il.TableConfig(inline_row_count_limit=500))
+
+    def put(self) -> None:
+        """Add a file, whole at once."""
+        count = LARGE if self.random.random() < 0.3 else self.random.randrange(1, 200)
+        ids = range(self.rows, self.rows + count)
+        rows = pa.table({"id": ids, "file": [self.files] * count, "text": [f"row {id}" for id in ids]}, SCHEMA)
+        draft = self.folder / "draft"
+        pq.write_table(rows, draft)
+        draft.rename(self.folder / "in" / f"{self.files:06}.parquet")
+        self.files, self.rows = self.files + 1, self.rows + count
+
+    def start(self, how: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.spark.kill_streams", "--drive", how, "--folder", str(self.folder)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+        assert process.stdout is not None
+        said = process.stdout.readline().strip()
+        assert said == READY, f"the driver said {said!r}"
+        return process
+
+    def kill(self, how: str) -> None:
+        process = self.start(how)
+        until = time.monotonic() + self.random.uniform(0.0, 6.0)
+        while time.monotonic() < until:
+            self.put()
+            time.sleep(self.random.uniform(0.0, 0.5))
+        assert process.poll() is None, "the driver ended by itself"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def end(self, how: str) -> None:
+        (self.folder / "end").touch()
+        process = self.start(how)
+        assert process.wait(300) == 0
+        (self.folder / "end").unlink()
+
+    def check(self, how: str) -> str:
+        """Look whether every row is there once, and return what there is."""
+        with il.connect(self.folder / "lake", automatic=False) as lake:
+            table = lake.table(how)
+            found = sorted(table.scan(columns=["id", "file", "text"]).to_arrow().column("id").to_pylist())
+            assert found == list(range(self.rows)), f"{len(found):,} rows of {self.rows:,}"
+            assert table.changes(0).count() == self.rows
+            written = [s.summary for s in table.history() if s.operation in ("insert", "load")]
+            batches = 1 + max(int(file.name) for file in (self.folder / how / "commits").glob("[0-9]*"))
+            assert len(written) == batches, f"{len(written)} commits for {batches} batches"
+            pipeline = lake.pipeline(runner="threads")
+            assert pipeline.verify().ok
+            left = pipeline.vacuum(dry_run=False, grace=timedelta(0))
+            return f"{how}: {self.rows:,} rows of {self.files} files in {batches} batches, all once; {left}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_streams", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--drive", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.drive:
+        drive(given.folder, given.drive)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="indexlake-streams-"))
+    print(f"seed {given.seed}, in {folder}", flush=True)
+    trial = Trial(folder, given.seed)
+    for number in range(given.kills):
+        how = ("format", "sink")[number % 2]
+        trial.kill(how)
+        print(f"kill {number + 1}: {how}, {trial.rows:,} rows put", flush=True)
+    for how in ("format", "sink"):
+        trial.end(how)
+        print(trial.check(how), flush=True)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
