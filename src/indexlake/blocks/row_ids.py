@@ -76,6 +76,9 @@ class RowIds:
             raise _damaged() from None
         return cls(bitmap.min() if len(bitmap) else 0, len(bitmap), bitmap)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowIds.from_bytes, (self.to_bytes(),)
+
     def __len__(self) -> int:
         return self._count
 

@@ -6,9 +6,9 @@ turn comes. Everything here is fixed once the feed is planned: no set reads the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from indexlake.blocks.formats import Positions
 from indexlake.blocks.row_ids import RowIds
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask
-from indexlake.scan.spool import Spool
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
 from indexlake.types.selection import take
 
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 _NONE = np.zeros(0, np.int64)
+
+EVERY_ID = int(np.iinfo(np.int64).max)
+"""Greater than every row id."""
 
 
 class Events(NamedTuple):
@@ -67,6 +69,12 @@ class EventSet(Protocol):
     def events(self, after: int, upto: int, low: int, high: int) -> Events:
         """Return the events of the commits in (after, upto] that concern row ids in [low, high)."""
 
+    def within(self, since: int, until: int, low: int, high: int) -> EventSet | None:
+        """Return the set of these events; None if there are none."""
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        """Return the row id of every ``step``-th event of a commit."""
+
 
 # ---------------------------------------------------------------- rows
 
@@ -95,10 +103,16 @@ class BlockRows:
         return [found.column(column) for column in columns]
 
 
+class Batches(Protocol):
+    """Record batches by number."""
+
+    def batch(self, number: int) -> pa.RecordBatch: ...
+
+
 class SpooledRows:
     """Rows that were read from the catalog while the feed was planned."""
 
-    def __init__(self, batches: Spool, starts: Sequence[int]) -> None:
+    def __init__(self, batches: Batches, starts: Sequence[int]) -> None:
         self._batches = batches
         self._starts = np.array(starts, np.uint64)  # the position of the first row of each batch, then the end
 
@@ -149,6 +163,14 @@ class InBlock:
         snapshots = np.repeat([s for s, _ in found], [len(p) for _, p in found])
         return Events(snapshots.astype(np.int64), self._row_ids.row_ids_at(positions), positions)
 
+    def within(self, since: int, until: int, low: int, high: int) -> InBlock | None:
+        found = [(s, p) for s, p in self._between(since, until, low, high) if p]
+        return InBlock(self.rows, self._row_ids, found, begins=self.begins) if found else None
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        found = [_positions(p)[::step] for _, p in self._between(snapshot - 1, snapshot, 0, EVERY_ID)]
+        return self._row_ids.row_ids_at(np.concatenate(found)) if found else _NONE
+
     def _between(self, after: int, upto: int, low: int, high: int) -> list[tuple[int, Any]]:
         begin, end = np.searchsorted(self._snapshots, [after, upto], "right")
         found = self._entries[begin:end]
@@ -183,6 +205,24 @@ class Listed:
         inside = (found.row_ids >= low) & (found.row_ids < high)
         return found if inside.all() else Events(*(column[inside] for column in found))
 
+    def within(self, since: int, until: int, low: int, high: int) -> Listed | None:
+        events = self.events(since, until, low, high)
+        return Listed(self.rows, events, begins=self.begins) if len(events.snapshots) else None
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        begin, end = self._between(snapshot - 1, snapshot)
+        return self._events.row_ids[begin:end:step]
+
+    def read_all(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all events in their order, some at a time; for rows that were listed in their own order."""
+        for start in range(0, len(self.snapshots), rows):
+            yield from self.rows.read(self._events.positions[start : start + rows].astype(np.uint64))
+
+    def with_rows(self, rows: RowReader) -> Listed:
+        """Return the same events, whose rows are now numbered in their order."""
+        positions = np.arange(len(self.snapshots), dtype=np.int64)
+        return Listed(rows, self._events._replace(positions=positions), begins=self.begins)
+
     def shortened(self, upto: int) -> Listed | None:
         """Return the events of commits up to one as a copy, so that the others can be freed; None if there are none."""
         _, end = self._between(0, upto)
@@ -194,9 +234,12 @@ class Listed:
         return int(begin), int(end)
 
 
-def listed(rows: RowReader, events: Events, since: int, until: int, *, begins: bool) -> list[Listed]:
-    """Return a set of the events in (since, until], or an empty list if there are none."""
+def listed(
+    rows: RowReader, events: Events, since: int, until: int, low: int, high: int, *, begins: bool
+) -> list[Listed]:
+    """Return a set of the events in (since, until] of rows in [low, high), or an empty list if there are none."""
     inside = (events.snapshots > since) & (events.snapshots <= until)
+    inside &= (events.row_ids >= low) & (events.row_ids < high)
     if not inside.all():
         events = Events(*(column[inside] for column in events))
     if not len(events.snapshots):
@@ -209,13 +252,47 @@ def listed(rows: RowReader, events: Events, since: int, until: int, *, begins: b
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedBlock:
-    """Rows of a block that is not in row-id order, which begin, or which end, in some commits."""
+class Unread:
+    """A block that is opened when the feed comes to its first commit: its events in (first - 1, last] of rows with ids
+    in [low, high)."""
 
     rows: BlockRows
+    first: int
+    last: int
+    low: int
+    high: int
+
+    def open(self, since: int, until: int) -> list[Listed]:
+        """Return its events in (since, until]."""
+        raise NotImplementedError
+
+    def within(self, since: int, until: int, low: int, high: int) -> Self | None:
+        """Return the block with these events only; None if it has none."""
+        low, high = max(low, self.low), min(high, self.high)
+        if self.first > until or self.last <= since or low >= high:
+            return None
+        return replace(self, first=max(self.first, since + 1), last=min(self.last, until), low=low, high=high)
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        """Return the row id of about every ``step``-th event of a commit, as far as that is known."""
+        if not self.first <= snapshot <= self.last:
+            return _NONE
+        return np.linspace(self.low, self.high - 1, self._most(snapshot) // step, dtype=np.int64)
+
+    def _most(self, snapshot: int) -> int:
+        """Return how many events a commit may have."""
+        return self.rows.task.record_count
+
+    def _listed(self, events: Events, since: int, until: int, *, begins: bool) -> list[Listed]:
+        return listed(self.rows, events, since, until, self.low, self.high, begins=begins)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBlock(Unread):
+    """Rows of a block that is not in row-id order, which begin, or which end, in some commits."""
+
     entries: tuple[tuple[int, Any], ...]  # snapshot, positions
     begins: bool
-    first: int
 
     def open(self, since: int, until: int) -> list[Listed]:
         (row_ids,) = (c.to_numpy() for c in self.rows.hidden(ROW_ID))
@@ -225,16 +302,17 @@ class KeyedBlock:
         positions = np.concatenate([p for _, p in inside])
         snapshots = np.repeat(np.array([s for s, _ in inside], np.int64), [len(p) for _, p in inside])
         events = Events(snapshots, row_ids[positions], positions)
-        return listed(self.rows, events, since, until, begins=self.begins)
+        return self._listed(events, since, until, begins=self.begins)
+
+    def _most(self, snapshot: int) -> int:
+        return sum(len(positions) for s, positions in self.entries if s == snapshot)
 
 
 @dataclass(frozen=True, slots=True)
-class VersionedBlock:
+class VersionedBlock(Unread):
     """A block whose rows were committed at different times, such as one from a dump."""
 
-    rows: BlockRows
     never_visible: Any | None
-    first: int
     begin: int
     begin_counts: bool  # whether versions up to the block's begin are changes of that commit
 
@@ -247,27 +325,20 @@ class VersionedBlock:
         positions = np.flatnonzero(wanted).astype(np.int64)
         snapshots = np.maximum(versions[positions], self.begin)
         events = Events(snapshots, row_ids.to_numpy()[positions], positions)
-        return listed(self.rows, events, since, until, begins=True)
+        return self._listed(events, since, until, begins=True)
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryBlock:
+class HistoryBlock(Unread):
     """Superseded versions that a job took out of the catalog: each begins and ends in commits of its own."""
-
-    rows: BlockRows
-    first: int
 
     def open(self, since: int, until: int) -> list[Listed]:
         row_ids, begins, ends = (c.to_numpy() for c in self.rows.hidden(ROW_ID, VERSION, END))
         positions = np.arange(len(row_ids), dtype=np.int64)
         return [
-            *listed(self.rows, Events(begins, row_ids, positions), since, until, begins=True),
-            *listed(self.rows, Events(ends, row_ids, positions), since, until, begins=False),
+            *self._listed(Events(begins, row_ids, positions), since, until, begins=True),
+            *self._listed(Events(ends, row_ids, positions), since, until, begins=False),
         ]
-
-
-Unread = VersionedBlock | HistoryBlock | KeyedBlock
-"""A block that is opened when the feed comes to its first commit."""
 
 
 def _positions(bitmap: Any) -> Ints:

@@ -24,6 +24,7 @@ from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import commits
 from indexlake.feed.events import (
+    EVERY_ID,
     BlockRows,
     Events,
     EventSet,
@@ -56,6 +57,12 @@ class FeedPlan:
     until: int
     known: Sequence[EventSet]
     unread: Sequence[Unread]
+
+    def within(self, since: int, until: int, low: int = 0, high: int = EVERY_ID) -> FeedPlan:
+        """Return the plan for the commits in (since, until] and rows with ids in [low, high)."""
+        known = (s.within(since, until, low, high) for s in self.known)
+        unread = (b.within(since, until, low, high) for b in self.unread)
+        return FeedPlan(since, until, [s for s in known if s is not None], [b for b in unread if b is not None])
 
 
 def plan_feed(reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field]) -> FeedPlan:
@@ -141,10 +148,15 @@ class _Blocks:
         """Return the events for rows at some positions of a block that begin, or that end."""
         if block.row_order == "row_id":
             return InBlock(self.rows(block), ranked(block.row_ids), entries, begins=begins)
-        return KeyedBlock(self._block_rows(block), tuple(entries), begins, min(s for s, _ in entries))
+        snapshots = [snapshot for snapshot, _ in entries]
+        return KeyedBlock(
+            self._block_rows(block), min(snapshots), max(snapshots), *_ids(block), tuple(entries), begins
+        )
 
     def history(self, block: BlockRecord) -> HistoryBlock:
-        return HistoryBlock(self.rows(block), max(block.min_snapshot, self._since + 1))
+        assert block.end_snapshot is not None, "it ends with the last of its versions"
+        first = max(block.min_snapshot, self._since + 1)
+        return HistoryBlock(self.rows(block), first, min(block.end_snapshot, self._until), *_ids(block))
 
     def begun(self, block: BlockRecord) -> EventSet | Unread | None:
         begin = block.begin_snapshot
@@ -157,7 +169,8 @@ class _Blocks:
         if oldest < youngest:
             first = max(oldest, self._since + 1)
             counts = begin not in self._jobs
-            return VersionedBlock(self.rows(block), never, first, begin, counts)
+            last = min(youngest, self._until)
+            return VersionedBlock(self.rows(block), first, last, *_ids(block), never, begin, counts)
         if not self._counts(youngest):
             return None
         return self._whole(block, youngest, never, begins=True)
@@ -188,6 +201,11 @@ class _Blocks:
             shown = [(s, positions) for s, positions in entries if s > block.begin_snapshot]
             if shown:
                 yield self._in_block(block, shown, begins=False)
+
+
+def _ids(block: BlockRecord) -> tuple[int, int]:
+    """Return the range of the block's row ids, without its end."""
+    return block.min_row_id, block.max_row_id + 1
 
 
 def _hot(reading: Reading, since: int, until: int, fields: Sequence[Field], spill: Spill) -> Iterator[EventSet]:
