@@ -72,7 +72,9 @@ def test_a_feed_on_spark_is_the_feed(
         frame = feed.to_spark(spark)
         assert portions(frame) > 10
         assert in_order([row.asDict() for row in frame.collect()]) == expected
-        some = t.changes(start + 2, start + 25, with_row_id=True, columns=["s"], where="_change_type <> 'delete' and v < 5")
+        some = t.changes(
+            start + 2, start + 25, with_row_id=True, columns=["s"], where="_change_type <> 'delete' and v < 5"
+        )
         assert by_spark(some, spark) == in_order(some.to_pylist())
 
     compare()

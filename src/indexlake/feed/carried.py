@@ -1,4 +1,4 @@
-"""Hot rows that leave this process with the portion of a feed that shows them: inside it, or in a file if they are many.
+"""Hot rows that leave this process with the portion of a feed that shows them: inside it, or, if many, in a file.
 
 Elsewhere there is no catalog to read them from, and no temporary file of this process.
 """

@@ -53,8 +53,8 @@ class Changes(Result):
         """``columns_at``: show the columns of this snapshot, instead of those at ``until``."""
         lake = table._lake
         lake._check()
-        start = _number(lake, "since", since)
-        limit = None if until is None else _number(lake, "until", until)
+        start = snapshot_number(lake, "since", since)
+        limit = None if until is None else snapshot_number(lake, "until", until)
         # A past view or a transaction reads one snapshot, whatever was requested; otherwise read up to the limit.
         fixed = table._tx is not None or table._snapshot is not None
         with table._reading(None if fixed else limit) as reading:
@@ -175,7 +175,7 @@ class Changes(Result):
             return count_changes(reading, self._since, self._until, self._table._lake._files)
 
 
-def _number(lake: Lake, name: str, value: Moment) -> int:
+def snapshot_number(lake: Lake, name: str, value: Moment) -> int:
     """Return a snapshot number, given as such or as a time."""
     if isinstance(value, datetime):
         if value.tzinfo is None:

@@ -149,9 +149,7 @@ class _Blocks:
         if block.row_order == "row_id":
             return InBlock(self.rows(block), ranked(block.row_ids), entries, begins=begins)
         snapshots = [snapshot for snapshot, _ in entries]
-        return KeyedBlock(
-            self._block_rows(block), min(snapshots), max(snapshots), *_ids(block), tuple(entries), begins
-        )
+        return KeyedBlock(self._block_rows(block), min(snapshots), max(snapshots), *_ids(block), tuple(entries), begins)
 
     def history(self, block: BlockRecord) -> HistoryBlock:
         assert block.end_snapshot is not None, "it ends with the last of its versions"

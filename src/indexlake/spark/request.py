@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 from indexlake.connect import connect, connect_to_read
 from indexlake.errors import SchemaError
 from indexlake.scan.scan import bind_predicate
+from indexlake.spark.feed_options import FEED_OPTIONS, NO_FEED, FeedOptions
 from indexlake.storage import environment
 from indexlake.storage.cache import CACHE_BYTES
 
@@ -28,7 +29,7 @@ CATALOG = "INDEXLAKE_CATALOG"
 
 _KNOWN = (
     "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "snapshot",
-    "table", "timestamp", "token", "where",
+    "table", "timestamp", "token", "where", *FEED_OPTIONS,
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ class Request:
     cache_dir: str | None = None
     cache_bytes: int = CACHE_BYTES
     pinned: bool = False  # whether the snapshot was pinned when the table was loaded
+    feed: FeedOptions = NO_FEED
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Request:
@@ -82,6 +84,7 @@ class Request:
             _timestamp(given.get("timestamp")), given.get("where"), _pushdown(given.get("pushdown", "never")),
             given.get("token"), given.get("cache_dir"),
             _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"),
+            feed=FeedOptions.of(given),
         )  # fmt: skip
 
     def open_to_read(self) -> Lake:
@@ -105,10 +108,20 @@ class Request:
             return lake.table(self.table)
         return lake.at(self.snapshot, time=self.timestamp).table(self.table)
 
+    def check_feed(self, *, stream: bool) -> None:
+        """Refuse options that do not go with reading changes, or with a stream."""
+        self.feed.check_stream() if stream else self.feed.check_read()
+        others = {
+            "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None, "pushdown": self.pushdown,
+        }  # fmt: skip
+        wrong = next((name for name, given in others.items() if given), None)
+        if wrong is not None and (stream or self.feed.changes):
+            raise SchemaError(f"The option {wrong!r} is not for streams and changes; 'since' says where they begin.")
+
     def check_write(self) -> None:
         reading = {
             "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None,
-            "where": self.where is not None, "pushdown": self.pushdown,
+            "where": self.where is not None, "pushdown": self.pushdown, **dict.fromkeys(self.feed.given, True),
         }  # fmt: skip
         wrong = next((name for name, given in reading.items() if given), None)
         if wrong is not None:
