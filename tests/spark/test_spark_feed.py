@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.catalog.clock import now
 from indexlake.feed import cut
-from tests.support.lakes import clock_of
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("v", pa.int32()), ("s", pa.string()), ("d", pa.dictionary(pa.int32(), pa.string()))]

@@ -61,7 +61,7 @@ def _events(commit: RowCounts) -> int:
 def _ranges(part: FeedPlan, snapshot: int, size: int, number: int) -> Iterable[tuple[int, int]]:
     """Return ranges of row ids with similar numbers of events in a commit."""
     step = max(1, size // _SAMPLES)
-    found = [events.sample(snapshot, step) for events in (*part.known, *part.unread)]
+    found = [s.sample(snapshot, step) for s in part.known] + [b.sample(snapshot, step) for b in part.unread]
     ids = np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
     bounds = np.unique(ids[np.arange(1, number) * len(ids) // number]).tolist() if len(ids) else []
     return zip([0, *bounds], [*bounds, EVERY_ID], strict=True)

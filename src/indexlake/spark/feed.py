@@ -68,8 +68,7 @@ class AskedChanges(NamedTuple):
         with changes._reading() as reading:
             plan = plan_feed(reading, changes.since, changes.until, files, changes._read)
             commits = list(row_changes(reading.transaction, table._table_id, changes.since, changes.until))
-        rows = [s.rows for s in (*plan.known, *plan.unread)]
-        blocks = [block for block in rows if isinstance(block, BlockRows)]
+        blocks = [b.rows for b in plan.unread] + [s.rows for s in plan.known if isinstance(s.rows, BlockRows)]
         shared = {id(found): found for block in blocks for found in (block.task.fields, block.fields)}
         how = Reading(
             storage.spec(), storage.secrets, tuple(changes._read), False, None, tuple(shared.values()), self.schema,

@@ -82,9 +82,10 @@ class IndexLakeSource(DataSource):
     def _feed_schema(self, lake: Lake, table: Table, request: Request) -> StructType:
         last = lake.snapshot_id
         columns = table.changes(last, last, where=request.where).schema
-        if request.feed.since not in (None, "latest"):
+        since = request.feed.since
+        if since is not None and not isinstance(since, str):
             with suppress(IndexLakeError):  # a stream may have come further; a batch read raises it again
-                found = table.changes(request.feed.since, request.feed.until)
+                found = table.changes(since, request.feed.until)
                 self._pin = pin(lake, found.since)
                 self._range = found.since, found.until
         return spark_schema(columns)
@@ -132,8 +133,9 @@ class TableReader(DataSourceReader):
             table = request.table_of(lake)
             stage = Stage(lake.storage, table._table_id, cache(lambda: lasting_writer(lake)))
             if request.feed.changes:
-                assert request.feed.since != "latest", "checked before"
-                asked = AskedChanges.of(table, request.feed.since, request.feed.until, request.where, schema)
+                since = request.feed.since
+                assert since is not None and not isinstance(since, str), "checked before"
+                asked = AskedChanges.of(table, since, request.feed.until, request.where, schema)
                 if not request.pinned:
                     pin(lake, asked.changes.since)
                 self._reading, self._portions = asked.planned(TASKS, stage)
@@ -143,9 +145,8 @@ class TableReader(DataSourceReader):
             request.check_where(table)
             pushed = Pushed(table._schema_now(), request.where)
             rest = pushed.take(filters)
-            scan = table.scan(
-                pushed.where, params=pushed.params or None, columns=columns_of(table.name, table.schema, schema)
-            )
+            columns = columns_of(table.name, table.schema, schema)
+            scan = table.scan(pushed.where, params=pushed.params or None, columns=columns)
             plan, fields, *_ = scan._plan()
             reading = Reading.of(lake.storage, plan, fields, row_id=False)
             self._reading = replace(reading, schema=asked_schema(reading.schema, schema))
