@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +134,7 @@ class TableReader(DataSourceReader):
             stage = Stage(lake.storage, table._table_id, cache(lambda: lasting_writer(lake)))
             if request.feed.changes:
                 since = request.feed.since
-                assert since is not None and not isinstance(since, str), "checked before"
+                assert isinstance(since, int | datetime), "checked before"
                 asked = AskedChanges.of(table, since, request.feed.until, request.where, schema)
                 if not request.pinned:
                     pin(lake, asked.changes.since)
@@ -182,8 +182,13 @@ class PushingReader(TableReader):
 def _filters_are_pushed() -> bool:
     """Return whether Spark hands filters over in this process, which only exists if that is switched on."""
     name = "pyspark.sql.worker.data_source_pushdown_filters"
+    return name in sys.modules or runs_as(name)
+
+
+def runs_as(program: str) -> bool:
+    """Return whether this process runs a program of Spark."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return name in sys.modules or (main is not None and main.name == name)
+    return main is not None and main.name == program
 
 
 def _pinned(lake: Lake, table: Table) -> tuple[Table, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ from indexlake.spark.asked import asked_schema, columns_of
 from indexlake.spark.feed import AskedChanges
 from indexlake.spark.portion import AsChanges, Reading, Stage, portions
 from indexlake.spark.request import Request
-from indexlake.spark.source import TASKS, lasting_writer, pin, unpin
+from indexlake.spark.source import TASKS, lasting_writer, pin, runs_as, unpin
 from indexlake.spark.types import arrow_schema
 
 if TYPE_CHECKING:
@@ -51,6 +50,9 @@ if TYPE_CHECKING:
 
 Offset = dict[str, Any]
 """``{"snapshot": 17, "table": 3}``; snapshot None stands for the time before the first micro-batch."""
+
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+"""The program that Spark runs for a stream."""
 
 RENEWED = timedelta(hours=1).total_seconds()
 """The pin, which holds for a day, is renewed when it is older than this."""
@@ -247,7 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._table is None:
             lake = self._request.open_to_read()
             self._table = self._request.table_of(lake)
-            if threading.current_thread() is threading.main_thread():
+            if runs_as(RUNNER):
                 signal.signal(signal.SIGTERM, _exit)  # that is how Spark ends this process; ``stop`` comes then
         return self._table
 
