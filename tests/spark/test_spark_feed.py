@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.catalog.clock import now
 from indexlake.feed import cut
+from tests.support.lakes import clock_of
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("v", pa.int32()), ("s", pa.string()), ("d", pa.dictionary(pa.int32(), pa.string()))]
@@ -83,3 +86,48 @@ def test_a_feed_on_spark_is_the_feed(
     p.dump("feed.t")
     p.compact("feed.t") if layout == "heap" else p.merge("feed.t")
     compare()
+
+
+def test_a_small_feed_is_one_portion_and_an_empty_one_none(lake: il.Lake, spark: Any) -> None:
+    t = lake.create_table("feed.t", SCHEMA, primary_key="id", config=CONFIG)
+    start = lake.snapshot_id
+    for n in range(20):
+        t.insert(rows(100 * n, 50))
+    frame = t.changes(start).to_spark(spark)
+    assert frame.columns == [*SCHEMA.names, "_change_type", "_snapshot_id"]
+    assert (portions(frame), frame.count()) == (1, 1000)
+    nothing = t.changes(lake.snapshot_id, columns=["id"]).to_spark(spark)
+    assert nothing.columns == ["id", "_change_type", "_snapshot_id"]
+    assert nothing.collect() == []
+
+
+def test_a_feed_stays_readable_while_the_lake_is_open(lake: il.Lake, spark: Any) -> None:
+    t = lake.create_table("feed.t", SCHEMA, primary_key="id", config=CONFIG)
+    start = lake.snapshot_id
+    t.insert(rows(0, 400))
+    t.update({"v": 3}, "id < 10")
+    feed = t.changes(start, with_row_id=True)
+    expected, frame = in_order(feed.to_pylist()), feed.to_spark(spark)
+    t.set_config(retention=timedelta(0))
+    t.delete("id > 5")
+    p = lake.pipeline(runner="threads")
+    with clock_of(lake).stopped(now() + 3600 * 1_000_000):
+        p.run()
+        p.vacuum(dry_run=False, grace=timedelta(0))
+    assert in_order([row.asDict() for row in frame.collect()]) == expected
+    assert by_spark(t.changes(start, with_row_id=True), spark)[: len(expected)] == expected
+
+
+def test_what_spark_cannot_read_is_refused(lake: il.Lake, spark: Any) -> None:
+    t = lake.create_table("feed.t", {"id": "int64", "many": "decimal256(50, 2)"})
+    start = lake.snapshot_id
+    t.insert({"id": 1})
+    with pytest.raises(il.SchemaError, match=r"'many' of type .* has 50 digits"):
+        t.changes(start).to_spark(spark)
+    assert t.changes(start, columns=["id"]).to_spark(spark).count() == 1
+    with lake.transaction() as tx, pytest.raises(il.OwnershipError, match="does not work inside a transaction"):
+        tx.table("feed.t").changes(start).to_spark(spark)
+    with il.connect(":memory:") as other:
+        memory = other.create_table("t", {"id": "int64"})
+        with pytest.raises(il.JobError, match="Files in memory cannot be reached by Spark"):
+            memory.changes(0).to_spark(spark)

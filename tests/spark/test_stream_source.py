@@ -20,6 +20,7 @@ from indexlake.spark.request import CATALOG
 from indexlake.spark.source import IndexLakeSource
 from indexlake.spark.stream_source import StreamReader
 from tests.support.lakes import clock_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.inline_only("another process reads, and it cannot own the lake")
 
@@ -174,13 +175,12 @@ def test_every_change_is_in_one_micro_batch_which_can_be_read_again(
     assert sorted((c for pair in ranges for c in read(found, *pair)), key=repr) == sorted(seen, key=repr)
 
 
-@pytest.mark.parametrize("layout", ["heap", "clustered"])
 def test_micro_batches_of_spark_add_up_to_the_feed_across_restarts(
-    lake: il.Lake, stream: Callable[..., Stream], layout: str
+    lake: il.Lake, stream: Callable[..., Stream]
 ) -> None:
-    t = lake.create_table("sales.t", SCHEMA, primary_key="id", layout=layout, config=CONFIG)
-    chance = random.Random(layout)
-    works = random_works(lake, t, layout, chance)
+    t = lake.create_table("sales.t", SCHEMA, primary_key="id", layout="clustered", config=CONFIG)
+    chance = random.Random(1)
+    works = random_works(lake, t, "clustered", chance)
     t.insert(rows(0, 120))
     t.update({"v": 9}, "id < 10")
     running = stream(changes="true")
@@ -194,7 +194,9 @@ def test_micro_batches_of_spark_add_up_to_the_feed_across_restarts(
             query = running.start()
         else:
             query.processAllAvailable()
+    assert len(pins(lake)) == 1
     query.stop()
+    wait_until(lambda: not pins(lake), "the process of the stream removes its pin")
     first = running.batches[0][0][-1]
     assert len(running.batches) >= 3
     assert running.seen == whole_stream(t, first)
@@ -409,6 +411,35 @@ def test_the_snapshot_that_a_stream_has_reached_is_pinned(
     assert pins(lake) == [second["snapshot"]]
     found.stop()
     assert pins(lake) == []
+
+
+def test_a_pin_is_renewed(
+    lake: il.Lake, t: il.Table, reader: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = reader(changes="true")
+    start = found.latestOffset(found.initialOffset(), ReadAllAvailable())
+
+    def expires() -> int:
+        with lake.catalog.read() as r:
+            return int(r.rows("select max(expires_at) from indexlake_pin where pin_id like 'spark:%'")[0][0])
+
+    first = expires()
+    assert timedelta(hours=23) < timedelta(microseconds=first - now()) <= timedelta(hours=24)
+    found.latestOffset(start, ReadAllAvailable())
+    assert expires() == first
+    monkeypatch.setattr(stream_source, "RENEWED", -1.0)
+    found.latestOffset(start, ReadAllAvailable())
+    assert expires() > first
+    assert pins(lake) == [start["snapshot"]]
+
+
+def test_a_stream_does_not_take_a_lake_whose_rows_are_in_memory(tmp_path: Path) -> None:
+    with il.connect(tmp_path / "memory", hot="memory") as lake:
+        lake.create_table("sales.t", SCHEMA).insert(rows(0, 1))
+    source = IndexLakeSource({"path": str(tmp_path / "memory"), "table": "sales.t"})
+    schema = source.schema()
+    with pytest.raises(il.OwnershipError, match="newest rows are in the memory of one process"):
+        source.streamReader(schema)
 
 
 def test_a_stream_that_was_away_for_too_long_is_told_what_to_do(

@@ -28,14 +28,11 @@ from indexlake.feed.events import (
     BlockRows,
     Events,
     EventSet,
-    HistoryBlock,
     InBlock,
-    KeyedBlock,
     Listed,
     SpooledRows,
-    Unread,
-    VersionedBlock,
 )
+from indexlake.feed.unread import HistoryBlock, KeyedBlock, Unread, VersionedBlock
 from indexlake.scan.plan import BlockTask
 from indexlake.scan.spool import Spool
 from indexlake.schema import ROW_ID, VERSION, Field
