@@ -203,9 +203,13 @@ def test_micro_batches_of_spark_add_up_to_the_feed_across_restarts(
 
 
 def test_rows_alone_are_a_stream_until_some_are_changed(t: il.Table, stream: Callable[..., Stream]) -> None:
-    t.insert(rows(0, 100))
     found = stream()
-    found.run()
+    query = found.start()
+    query.processAllAvailable()
+    assert found.seen == []
+    t.insert(rows(0, 100))
+    query.processAllAvailable()
+    query.stop()
     assert found.seen == sorted(((n, 0, f"s{n}") for n in range(100)), key=repr)
     t.insert(rows(100, 3))
     t.update({"v": 5}, "id < 4")
@@ -515,7 +519,11 @@ def test_a_dropped_table_ends_the_stream(lake: il.Lake, t: il.Table, reader: Cal
     lake.drop_table("sales.t")
     with pytest.raises(il.NotFoundError, match=r"Table 'sales.t' was dropped"):
         found.latestOffset(start, ReadAllAvailable())
-    lake.create_table("sales.t", SCHEMA).insert(rows(0, 1))
+    table = lake.create_table("sales.t", SCHEMA)
+    table.insert(rows(0, 1))
+    later = {"snapshot": lake.snapshot_id + 1, "table": table._table_id}
+    with pytest.raises(il.NotFoundError, match=r"the newest is \d+: the catalog was restored"):
+        reader(changes="true").latestOffset(later, ReadAllAvailable())
     with pytest.raises(il.NotFoundError, match=r"another has its name\. Start a new query"):
         reader(changes="true").latestOffset(start, ReadAllAvailable())
 

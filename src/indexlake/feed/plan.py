@@ -23,6 +23,7 @@ from indexlake.arrow.buffers import fixed_values
 from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import commits
+from indexlake.catalog.checksums import bytes_of
 from indexlake.feed.events import (
     EVERY_ID,
     BlockRows,
@@ -62,10 +63,18 @@ class FeedPlan:
         return FeedPlan(since, until, [s for s in known if s is not None], [b for b in unread if b is not None])
 
 
-def plan_feed(reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field]) -> FeedPlan:
-    """Plan inside the read transaction; ``fields`` are the columns to read, of the table at ``until``."""
+def plan_feed(
+    reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field], *, sent: bool = False
+) -> FeedPlan:
+    """Plan inside the read transaction; ``fields`` are the columns to read.
+
+    ``sent``: the plan will be sent elsewhere with the checksums of its files, so they are read together.
+    """
     hot = list(_hot(reading, since, until, fields, files.storage.spill))
-    known, unread = _in_blocks(_Blocks(reading, since, until, files, tuple(fields)))
+    blocks = _Blocks(reading, since, until, files, tuple(fields))
+    if sent:
+        blocks.read_checksums()
+    known, unread = _in_blocks(blocks)
     return FeedPlan(since, until, [*hot, *known], unread)
 
 
@@ -95,6 +104,7 @@ class _Blocks:
         self._since, self._until = since, until
         self._files, self._fields = files, fields
         self._rows: dict[int, BlockRows] = {}
+        self._checksums: dict[int, bytes] = {}
         number = state.blocks.numbers
         edges = np.concatenate((number("begin_snapshot"), number("end_snapshot")))
         inside = np.unique(edges[(edges > since) & (edges <= until)])
@@ -116,6 +126,11 @@ class _Blocks:
         for index in np.flatnonzero(begun | ended | spread).tolist():
             yield self._state.blocks.records[index]
 
+    def read_checksums(self) -> None:
+        gone = (self._state.blocks.record(file_id) for file_id, _ in self._deleted())
+        found = {b.data_file_id: b.checksum for b in (*self.concerned(), *gone) if b is not None}
+        self._checksums = dict(zip(found, bytes_of(list(found.values())), strict=True))
+
     def event_sets(self) -> Iterator[EventSet | Unread]:
         for block in self.concerned():
             if block.role == "history":
@@ -136,8 +151,8 @@ class _Blocks:
     def _block_rows(self, block: BlockRecord) -> BlockRows:
         task = BlockTask(
             "history" if block.role == "history" else "block", block.data_file_id, block.path, block.format,
-            block.size, block.checksum, block.record_count, self._state.schema.at(block.schema_snapshot).fields,
-            block.begin_snapshot, deleted=None, only=None, versions_up_to=None,
+            block.size, self._checksums.get(block.data_file_id, block.checksum), block.record_count,
+            self._state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted=None, only=None, versions_up_to=None,
         )  # fmt: skip
         return BlockRows(task, self._files, self._fields)
 
@@ -186,10 +201,15 @@ class _Blocks:
             positions -= gone
         return self._in_block(block, [(snapshot, positions)], begins=begins)
 
-    def deleted(self) -> Iterator[EventSet | Unread]:
+    def _deleted(self) -> Iterator[tuple[int, Sequence[tuple[int, Any]]]]:
+        """Yield the blocks that have deletes in the range, and these: commits and positions."""
         for file_id, log in self._state.deletes.items():
-            entries = log.between(self._since, self._until)
-            block = self._state.blocks.record(file_id) if entries else None
+            if entries := log.between(self._since, self._until):
+                yield file_id, entries
+
+    def deleted(self) -> Iterator[EventSet | Unread]:
+        for file_id, entries in self._deleted():
+            block = self._state.blocks.record(file_id)
             if block is None:
                 continue
             # A rewrite carries over what was deleted while it ran: its output never showed those rows.

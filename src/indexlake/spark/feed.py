@@ -66,7 +66,7 @@ class AskedChanges(NamedTuple):
         changes, table = self.changes, self.changes._table
         storage, files = table._lake.storage, table._lake._files
         with changes._reading() as reading:
-            plan = plan_feed(reading, changes.since, changes.until, files, changes._read)
+            plan = plan_feed(reading, changes.since, changes.until, files, changes._read, sent=True)
             commits = list(row_changes(reading.transaction, table._table_id, changes.since, changes.until))
         blocks = [b.rows for b in plan.unread] + [s.rows for s in plan.known if isinstance(s.rows, BlockRows)]
         shared = {id(found): found for block in blocks for found in (block.task.fields, block.fields)}

@@ -121,7 +121,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest = reading.snapshot if self._target is None else min(reading.snapshot, self._target)
             if at is not None:
                 self._check_kept(at, reading.state)
-                newest = max(at, newest)
                 most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
                 return self._offset(self._end(reading.transaction, reading.state, at, newest, most))
         self._hold(newest)
@@ -275,6 +274,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._renewed = time.monotonic()
 
     def _check_kept(self, at: int, state: TableState) -> None:
+        if at > state.newest:
+            raise NotFoundError(
+                f"The stream of {self._request.table!r} has come to snapshot {at}, but the newest is {state.newest}: "
+                "the catalog was restored to an earlier state. Start a new query, with another checkpoint."
+            )
         if max(at, state.table.begin_snapshot - 1) < state.table.horizon:
             raise self._expired(SnapshotExpiredError("", snapshot_id=at, horizon=state.table.horizon))
 
