@@ -152,7 +152,8 @@ class _Blocks:
         task = BlockTask(
             "history" if block.role == "history" else "block", block.data_file_id, block.path, block.format,
             block.size, self._checksums.get(block.data_file_id, block.checksum), block.record_count,
-            self._state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted=None, only=None, versions_up_to=None,
+            self._state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted=None, only=None,
+            versions_up_to=None,
         )  # fmt: skip
         return BlockRows(task, self._files, self._fields)
 
