@@ -37,6 +37,7 @@ ORDER = (
 EXCEPTIONS = {
     ("pipeline/runner.py", "spark"): "a pipeline chooses its runner, and imports Spark only when it is chosen",
     ("pipeline/load.py", "spark"): "a DataFrame is loaded by Spark, which is imported only then",
+    ("feed/changes.py", "spark"): "a feed becomes a DataFrame where the caller asks for one",
     ("sql/run/statements.py", "spark"): "a query is answered by Spark where the caller asks for it",
     ("spark/request.py", "façade"): "a task of Spark in another process connects to the lake as a user does",
     ("catalog/alter_table.py", "evolution"): "the catalog applies alterations, which are plain values",

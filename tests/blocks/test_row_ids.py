@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,3 +87,11 @@ def test_how_many_row_ids_are_smaller_is_the_position_from_which_on_they_are_not
         found = RowIds.from_array(np.array(ids, np.int64))
         for row_id in (0, 1, 4, 5, 6, 7, 8, 10, 1 << 40, (1 << 63) - 1):
             assert found.count_below(row_id) == sum(i < row_id for i in ids)
+
+
+def test_pickles_are_small_even_after_all_ids_were_looked_at() -> None:
+    ids = RowIds.from_array([*range(0, 100_000, 2), 2**40])
+    ids.to_array()
+    data = pickle.dumps(ids)
+    assert len(data) < 30_000
+    assert pickle.loads(data) == ids

@@ -4,8 +4,9 @@ python -m tests.spark.kill_streams [--kills 20] [--seed 1]
 
 Files of rows arrive in a folder.  A query streams them into a table, through the format and through the sink of the
 process in turn; driver, JVM and workers are killed together at random moments, and the query starts again from its
-checkpoint.  In the end every row of every file is in the table once, each batch was one commit, and nothing that was
-left behind is more than vacuum removes.
+checkpoint.  Another query follows the second table, in which rows are also changed and deleted, with a copy.  In the end
+every row of every file is in the tables once, each batch was one commit, the copy is what its source is, and nothing
+that was left behind is more than vacuum removes.
 """
 
 from __future__ import annotations
@@ -41,16 +42,21 @@ def drive(folder: Path, how: str) -> None:
     writer = source.parquet(str(folder / "in")).writeStream.option("checkpointLocation", str(folder / how))
     with il.connect(folder / "lake") as lake:
         if how == "format":
-            query = writer.format("indexlake").option("table", how).start(str(folder / "lake"))
+            queries = [writer.format("indexlake").option("table", how).start(str(folder / "lake"))]
         else:
-            query = writer.foreachBatch(lake.pipeline().sink(how)).start()
+            queries = [writer.foreachBatch(lake.pipeline().sink(how)).start()]
+            follow = spark.readStream.format("indexlake").options(table=how, changes="true").load(str(folder / "lake"))
+            copy = follow.writeStream.format("indexlake").options(table="copy", write_mode="changes")
+            queries.append(copy.option("checkpointLocation", str(folder / "copy")).start(str(folder / "lake")))
         print(READY, flush=True)
         while not (folder / "end").exists():
-            if query.exception() is not None:
-                raise query.exception()
+            for query in queries:
+                if query.exception() is not None:
+                    raise query.exception()
             time.sleep(0.05)
-        query.processAllAvailable()
-        query.stop()
+        for query in queries:
+            query.processAllAvailable()
+            query.stop()
 
 
 class Trial:
@@ -61,7 +67,7 @@ class Trial:
         self.rows = 0
         (folder / "in").mkdir()
         with il.connect(folder / "lake") as lake:
-            for name in ("format", "sink"):
+            for name in ("format", "sink", "copy"):
                 lake.create_table(name, SCHEMA, primary_key="id", config=il.TableConfig(inline_row_count_limit=500))
 
     def put(self) -> None:
@@ -73,6 +79,17 @@ class Trial:
         pq.write_table(rows, draft)
         draft.rename(self.folder / "in" / f"{self.files:06}.parquet")
         self.files, self.rows = self.files + 1, self.rows + count
+
+    def change(self) -> None:
+        """Change some rows, delete some, and add them again: so that in the end every row of every file is there."""
+        with il.connect(self.folder / "lake", automatic=False) as lake:
+            table, low = lake.table("sink"), self.random.randrange(max(1, self.rows))
+            table.update({"text": il.expr("text || '!'")}, "id between $low and $low + 20", params={"low": low})
+            gone = table.scan("id between $low and $low + 5", params={"low": low}).to_arrow()
+            table.delete("id between $low and $low + 5", params={"low": low})
+            if self.random.random() < 0.5:
+                lake.pipeline(runner="threads").dump("sink")
+            table.insert(gone)
 
     def start(self, how: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.spark.kill_streams", "--drive", how, "--folder", str(self.folder)]
@@ -89,6 +106,8 @@ class Trial:
         until = time.monotonic() + self.random.uniform(0.0, 6.0)
         while time.monotonic() < until:
             self.put()
+            if how == "sink":
+                self.change()
             time.sleep(self.random.uniform(0.0, 0.5))
         assert process.poll() is None, "the driver ended by itself"
         os.killpg(process.pid, signal.SIGKILL)
@@ -106,10 +125,14 @@ class Trial:
             table = lake.table(how)
             found = sorted(table.scan(columns=["id", "file", "text"]).to_arrow().column("id").to_pylist())
             assert found == list(range(self.rows)), f"{len(found):,} rows of {self.rows:,}"
-            assert table.changes(0).count() == self.rows
-            written = [s.summary for s in table.history() if s.operation in ("insert", "load")]
             batches = 1 + max(int(file.name) for file in (self.folder / how / "commits").glob("[0-9]*"))
-            assert len(written) == batches, f"{len(written)} commits for {batches} batches"
+            if how == "sink":
+                copy = lake.table("copy").scan(order_by="id").to_arrow()
+                assert copy.equals(table.scan(order_by="id").to_arrow()), "the copy is another"
+            else:
+                assert table.changes(0).count() == self.rows
+                written = [s.summary for s in table.history() if s.operation in ("insert", "load")]
+                assert len(written) == batches, f"{len(written)} commits for {batches} batches"
             pipeline = lake.pipeline(runner="threads")
             assert pipeline.verify().ok
             left = pipeline.vacuum(dry_run=False, grace=timedelta(0))

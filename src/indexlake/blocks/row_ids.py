@@ -76,6 +76,10 @@ class RowIds:
             raise _damaged() from None
         return cls(bitmap.min() if len(bitmap) else 0, len(bitmap), bitmap)
 
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Leave out the array, which can be made again from the rest."""
+        return None, {"_start": self._start, "_count": self._count, "_bitmap": self._bitmap, "_array": None}
+
     def __len__(self) -> int:
         return self._count
 

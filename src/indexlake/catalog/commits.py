@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.driver import Catalog, Query, ReadTransaction, Transaction
@@ -109,6 +109,28 @@ def list_snapshots(r: ReadTransaction | Transaction, since: int = -1) -> Iterato
         where snapshot_id >= ? order by snapshot_id""",
         (since,),
     )
+
+
+class RowCounts(NamedTuple):
+    """How many rows of a table a commit changed."""
+
+    snapshot: int
+    inserted: int
+    updated: int
+    deleted: int
+
+
+def row_changes(r: ReadTransaction | Transaction, table_id: int, since: int, until: int) -> Iterator[RowCounts]:
+    """Yield the commits in (since, until] that changed rows of a table, oldest first."""
+    rows = r.query(
+        """select snapshot_id, summary from indexlake_snapshot
+        where snapshot_id > ? and snapshot_id <= ? and summary like ? order by snapshot_id""",
+        (since, until, f'%"{table_id}":[%'),
+    )
+    for snapshot, summary in rows:
+        counts = RowCounts(snapshot, *json.loads(summary)[str(table_id)])
+        if any(counts[1:]):
+            yield counts
 
 
 def job_snapshots(r: ReadTransaction | Transaction, snapshots: Sequence[int]) -> set[int]:

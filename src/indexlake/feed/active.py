@@ -14,8 +14,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from indexlake.feed.events import EventSet, Listed, Unread
+from indexlake.feed.events import EventSet, Listed
 from indexlake.feed.plan import FeedPlan
+from indexlake.feed.unread import Unread
 
 _first = attrgetter("first")
 

@@ -25,6 +25,8 @@ from indexlake.snapshots.time_travel import check_snapshot
 from indexlake.types.selection import keep
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from indexlake.catalog.definitions import TableRecord
     from indexlake.expr import Bound
     from indexlake.lake import Lake
@@ -47,11 +49,13 @@ class Changes(Result):
         where: str | None,
         params: Mapping[str, Any] | Sequence[Any] | None,
         with_row_id: bool,
+        columns_at: int | None = None,
     ) -> None:
+        """``columns_at``: show the columns of this snapshot, instead of those at ``until``."""
         lake = table._lake
         lake._check()
-        start = _number(lake, "since", since)
-        limit = None if until is None else _number(lake, "until", until)
+        start = snapshot_number(lake, "since", since)
+        limit = None if until is None else snapshot_number(lake, "until", until)
         # A past view or a transaction reads one snapshot, whatever was requested; otherwise read up to the limit.
         fixed = table._tx is not None or table._snapshot is not None
         with table._reading(None if fixed else limit) as reading:
@@ -65,7 +69,7 @@ class Changes(Result):
                 raise SchemaError(f"changes(since={start}, until={self._until}): since is later than until.")
             self._since = _checked(start, state.table)
             check_snapshot(self._until, state.newest, state.table)
-            schema = state.schema.at(self._until)
+            schema = state.schema.at(self._until if columns_at is None else columns_at)
         check_where(where, params)
         self._table = table
         self._where = where
@@ -152,6 +156,15 @@ class Changes(Result):
 
         return self._schema, stream()
 
+    def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
+        """A Spark DataFrame of the changes, which stays readable while the lake is open; its rows are in no order.
+
+        Without a session, the active one is used or a local one started.
+        """
+        from indexlake.spark.feed import feed_to_spark
+
+        return feed_to_spark(self, spark)
+
     def _own_storage(self) -> Storage:
         return self._table._lake.storage
 
@@ -163,7 +176,7 @@ class Changes(Result):
             return count_changes(reading, self._since, self._until, self._table._lake._files)
 
 
-def _number(lake: Lake, name: str, value: Moment) -> int:
+def snapshot_number(lake: Lake, name: str, value: Moment) -> int:
     """Return a snapshot number, given as such or as a time."""
     if isinstance(value, datetime):
         if value.tzinfo is None:

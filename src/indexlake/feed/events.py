@@ -6,7 +6,7 @@ turn comes. Everything here is fixed once the feed is planned: no set reads the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,13 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexlake.arrow import kernels as pc
 from indexlake.blocks.formats import Positions
 from indexlake.blocks.row_ids import RowIds
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask
-from indexlake.scan.spool import Spool
-from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
+from indexlake.schema import Field, TableSchema
 from indexlake.types.selection import take
 
 if TYPE_CHECKING:
@@ -29,7 +27,10 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
-_NONE = np.zeros(0, np.int64)
+NOTHING = np.zeros(0, np.int64)
+
+EVERY_ID = int(np.iinfo(np.int64).max)
+"""Greater than every row id."""
 
 
 class Events(NamedTuple):
@@ -67,6 +68,12 @@ class EventSet(Protocol):
     def events(self, after: int, upto: int, low: int, high: int) -> Events:
         """Return the events of the commits in (after, upto] that concern row ids in [low, high)."""
 
+    def within(self, since: int, until: int, low: int, high: int) -> EventSet | None:
+        """Return the set of these events; None if there are none."""
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        """Return the row id of every ``step``-th event of a commit."""
+
 
 # ---------------------------------------------------------------- rows
 
@@ -95,10 +102,16 @@ class BlockRows:
         return [found.column(column) for column in columns]
 
 
+class Batches(Protocol):
+    """Record batches by number."""
+
+    def batch(self, number: int) -> pa.RecordBatch: ...
+
+
 class SpooledRows:
     """Rows that were read from the catalog while the feed was planned."""
 
-    def __init__(self, batches: Spool, starts: Sequence[int]) -> None:
+    def __init__(self, batches: Batches, starts: Sequence[int]) -> None:
         self._batches = batches
         self._starts = np.array(starts, np.uint64)  # the position of the first row of each batch, then the end
 
@@ -142,12 +155,20 @@ class InBlock:
         return int(self._entries[at][1].rank(position - 1))
 
     def events(self, after: int, upto: int, low: int, high: int) -> Events:
-        found = [(s, _positions(p)) for s, p in self._between(after, upto, low, high)]
+        found = [(s, positions_of(p)) for s, p in self._between(after, upto, low, high)]
         if not found:
-            return Events(_NONE, _NONE, _NONE)
+            return Events(NOTHING, NOTHING, NOTHING)
         positions = np.concatenate([p for _, p in found])
         snapshots = np.repeat([s for s, _ in found], [len(p) for _, p in found])
         return Events(snapshots.astype(np.int64), self._row_ids.row_ids_at(positions), positions)
+
+    def within(self, since: int, until: int, low: int, high: int) -> InBlock | None:
+        found = [(s, p) for s, p in self._between(since, until, low, high) if p]
+        return InBlock(self.rows, self._row_ids, found, begins=self.begins) if found else None
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        found = [positions_of(p)[::step] for _, p in self._between(snapshot - 1, snapshot, 0, EVERY_ID)]
+        return self._row_ids.row_ids_at(np.concatenate(found)) if found else NOTHING
 
     def _between(self, after: int, upto: int, low: int, high: int) -> list[tuple[int, Any]]:
         begin, end = np.searchsorted(self._snapshots, [after, upto], "right")
@@ -183,6 +204,24 @@ class Listed:
         inside = (found.row_ids >= low) & (found.row_ids < high)
         return found if inside.all() else Events(*(column[inside] for column in found))
 
+    def within(self, since: int, until: int, low: int, high: int) -> Listed | None:
+        events = self.events(since, until, low, high)
+        return Listed(self.rows, events, begins=self.begins) if len(events.snapshots) else None
+
+    def sample(self, snapshot: int, step: int) -> Ints:
+        begin, end = self._between(snapshot - 1, snapshot)
+        return self._events.row_ids[begin:end:step]
+
+    def read_all(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all events in their order, some at a time; for rows that were listed in their own order."""
+        for start in range(0, len(self.snapshots), rows):
+            yield from self.rows.read(self._events.positions[start : start + rows].astype(np.uint64))
+
+    def with_rows(self, rows: RowReader) -> Listed:
+        """Return the same events, whose rows are now numbered in their order."""
+        positions = np.arange(len(self.snapshots), dtype=np.int64)
+        return Listed(rows, self._events._replace(positions=positions), begins=self.begins)
+
     def shortened(self, upto: int) -> Listed | None:
         """Return the events of commits up to one as a copy, so that the others can be freed; None if there are none."""
         _, end = self._between(0, upto)
@@ -194,81 +233,5 @@ class Listed:
         return int(begin), int(end)
 
 
-def listed(rows: RowReader, events: Events, since: int, until: int, *, begins: bool) -> list[Listed]:
-    """Return a set of the events in (since, until], or an empty list if there are none."""
-    inside = (events.snapshots > since) & (events.snapshots <= until)
-    if not inside.all():
-        events = Events(*(column[inside] for column in events))
-    if not len(events.snapshots):
-        return []
-    order = np.lexsort((events.row_ids, events.snapshots))
-    return [Listed(rows, Events(*(column[order] for column in events)), begins=begins)]
-
-
-# ---------------------------------------------------------------- blocks that must be opened to know their events
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedBlock:
-    """Rows of a block that is not in row-id order, which begin, or which end, in some commits."""
-
-    rows: BlockRows
-    entries: tuple[tuple[int, Any], ...]  # snapshot, positions
-    begins: bool
-    first: int
-
-    def open(self, since: int, until: int) -> list[Listed]:
-        (row_ids,) = (c.to_numpy() for c in self.rows.hidden(ROW_ID))
-        inside = [(s, _positions(p)) for s, p in self.entries if since < s <= until]
-        if not inside:
-            return []
-        positions = np.concatenate([p for _, p in inside])
-        snapshots = np.repeat(np.array([s for s, _ in inside], np.int64), [len(p) for _, p in inside])
-        events = Events(snapshots, row_ids[positions], positions)
-        return listed(self.rows, events, since, until, begins=self.begins)
-
-
-@dataclass(frozen=True, slots=True)
-class VersionedBlock:
-    """A block whose rows were committed at different times, such as one from a dump."""
-
-    rows: BlockRows
-    never_visible: Any | None
-    first: int
-    begin: int
-    begin_counts: bool  # whether versions up to the block's begin are changes of that commit
-
-    def open(self, since: int, until: int) -> list[Listed]:
-        row_ids, column = self.rows.hidden(ROW_ID, VERSION)
-        versions = pc.fill_null(column, self.begin).to_numpy()
-        wanted = versions > (since if self.begin_counts else max(since, self.begin))
-        if self.never_visible is not None:
-            wanted[_positions(self.never_visible)] = False
-        positions = np.flatnonzero(wanted).astype(np.int64)
-        snapshots = np.maximum(versions[positions], self.begin)
-        events = Events(snapshots, row_ids.to_numpy()[positions], positions)
-        return listed(self.rows, events, since, until, begins=True)
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryBlock:
-    """Superseded versions that a job took out of the catalog: each begins and ends in commits of its own."""
-
-    rows: BlockRows
-    first: int
-
-    def open(self, since: int, until: int) -> list[Listed]:
-        row_ids, begins, ends = (c.to_numpy() for c in self.rows.hidden(ROW_ID, VERSION, END))
-        positions = np.arange(len(row_ids), dtype=np.int64)
-        return [
-            *listed(self.rows, Events(begins, row_ids, positions), since, until, begins=True),
-            *listed(self.rows, Events(ends, row_ids, positions), since, until, begins=False),
-        ]
-
-
-Unread = VersionedBlock | HistoryBlock | KeyedBlock
-"""A block that is opened when the feed comes to its first commit."""
-
-
-def _positions(bitmap: Any) -> Ints:
+def positions_of(bitmap: Any) -> Ints:
     return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)

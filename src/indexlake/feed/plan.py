@@ -23,18 +23,17 @@ from indexlake.arrow.buffers import fixed_values
 from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import commits
+from indexlake.catalog.checksums import bytes_of
 from indexlake.feed.events import (
+    EVERY_ID,
     BlockRows,
     Events,
     EventSet,
-    HistoryBlock,
     InBlock,
-    KeyedBlock,
     Listed,
     SpooledRows,
-    Unread,
-    VersionedBlock,
 )
+from indexlake.feed.unread import HistoryBlock, KeyedBlock, Unread, VersionedBlock
 from indexlake.scan.plan import BlockTask
 from indexlake.scan.spool import Spool
 from indexlake.schema import ROW_ID, VERSION, Field
@@ -57,11 +56,25 @@ class FeedPlan:
     known: Sequence[EventSet]
     unread: Sequence[Unread]
 
+    def within(self, since: int, until: int, low: int = 0, high: int = EVERY_ID) -> FeedPlan:
+        """Return the plan for the commits in (since, until] and rows with ids in [low, high)."""
+        known = (s.within(since, until, low, high) for s in self.known)
+        unread = (b.within(since, until, low, high) for b in self.unread)
+        return FeedPlan(since, until, [s for s in known if s is not None], [b for b in unread if b is not None])
 
-def plan_feed(reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field]) -> FeedPlan:
-    """Plan inside the read transaction; ``fields`` are the columns to read, of the table at ``until``."""
+
+def plan_feed(
+    reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field], *, sent: bool = False
+) -> FeedPlan:
+    """Plan inside the read transaction; ``fields`` are the columns to read.
+
+    ``sent``: the plan will be sent elsewhere with the checksums of its files, so they are read together.
+    """
     hot = list(_hot(reading, since, until, fields, files.storage.spill))
-    known, unread = _in_blocks(_Blocks(reading, since, until, files, tuple(fields)))
+    blocks = _Blocks(reading, since, until, files, tuple(fields))
+    if sent:
+        blocks.read_checksums()
+    known, unread = _in_blocks(blocks)
     return FeedPlan(since, until, [*hot, *known], unread)
 
 
@@ -91,6 +104,7 @@ class _Blocks:
         self._since, self._until = since, until
         self._files, self._fields = files, fields
         self._rows: dict[int, BlockRows] = {}
+        self._checksums: dict[int, bytes] = {}
         number = state.blocks.numbers
         edges = np.concatenate((number("begin_snapshot"), number("end_snapshot")))
         inside = np.unique(edges[(edges > since) & (edges <= until)])
@@ -112,6 +126,11 @@ class _Blocks:
         for index in np.flatnonzero(begun | ended | spread).tolist():
             yield self._state.blocks.records[index]
 
+    def read_checksums(self) -> None:
+        gone = (self._state.blocks.record(file_id) for file_id, _ in self._deleted())
+        found = {b.data_file_id: b.checksum for b in (*self.concerned(), *gone) if b is not None}
+        self._checksums = dict(zip(found, bytes_of(list(found.values())), strict=True))
+
     def event_sets(self) -> Iterator[EventSet | Unread]:
         for block in self.concerned():
             if block.role == "history":
@@ -132,8 +151,9 @@ class _Blocks:
     def _block_rows(self, block: BlockRecord) -> BlockRows:
         task = BlockTask(
             "history" if block.role == "history" else "block", block.data_file_id, block.path, block.format,
-            block.size, block.checksum, block.record_count, self._state.schema.at(block.schema_snapshot).fields,
-            block.begin_snapshot, deleted=None, only=None, versions_up_to=None,
+            block.size, self._checksums.get(block.data_file_id, block.checksum), block.record_count,
+            self._state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted=None, only=None,
+            versions_up_to=None,
         )  # fmt: skip
         return BlockRows(task, self._files, self._fields)
 
@@ -141,10 +161,13 @@ class _Blocks:
         """Return the events for rows at some positions of a block that begin, or that end."""
         if block.row_order == "row_id":
             return InBlock(self.rows(block), ranked(block.row_ids), entries, begins=begins)
-        return KeyedBlock(self._block_rows(block), tuple(entries), begins, min(s for s, _ in entries))
+        snapshots = [snapshot for snapshot, _ in entries]
+        return KeyedBlock(self._block_rows(block), min(snapshots), max(snapshots), *_ids(block), tuple(entries), begins)
 
     def history(self, block: BlockRecord) -> HistoryBlock:
-        return HistoryBlock(self.rows(block), max(block.min_snapshot, self._since + 1))
+        assert block.end_snapshot is not None, "it ends with the last of its versions"
+        first = max(block.min_snapshot, self._since + 1)
+        return HistoryBlock(self.rows(block), first, min(block.end_snapshot, self._until), *_ids(block))
 
     def begun(self, block: BlockRecord) -> EventSet | Unread | None:
         begin = block.begin_snapshot
@@ -157,7 +180,8 @@ class _Blocks:
         if oldest < youngest:
             first = max(oldest, self._since + 1)
             counts = begin not in self._jobs
-            return VersionedBlock(self.rows(block), never, first, begin, counts)
+            last = min(youngest, self._until)
+            return VersionedBlock(self.rows(block), first, last, *_ids(block), never, begin, counts)
         if not self._counts(youngest):
             return None
         return self._whole(block, youngest, never, begins=True)
@@ -178,16 +202,26 @@ class _Blocks:
             positions -= gone
         return self._in_block(block, [(snapshot, positions)], begins=begins)
 
-    def deleted(self) -> Iterator[EventSet | Unread]:
+    def _deleted(self) -> Iterator[tuple[int, Sequence[tuple[int, Any]]]]:
+        """Yield the blocks that have deletes in the range, and these: commits and positions."""
         for file_id, log in self._state.deletes.items():
-            entries = log.between(self._since, self._until)
-            block = self._state.blocks.record(file_id) if entries else None
+            if entries := log.between(self._since, self._until):
+                yield file_id, entries
+
+    def deleted(self) -> Iterator[EventSet | Unread]:
+        for file_id, entries in self._deleted():
+            block = self._state.blocks.record(file_id)
             if block is None:
                 continue
             # A rewrite carries over what was deleted while it ran: its output never showed those rows.
             shown = [(s, positions) for s, positions in entries if s > block.begin_snapshot]
             if shown:
                 yield self._in_block(block, shown, begins=False)
+
+
+def _ids(block: BlockRecord) -> tuple[int, int]:
+    """Return the range of the block's row ids, without its end."""
+    return block.min_row_id, block.max_row_id + 1
 
 
 def _hot(reading: Reading, since: int, until: int, fields: Sequence[Field], spill: Spill) -> Iterator[EventSet]:

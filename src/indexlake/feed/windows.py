@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexlake.blocks.formats.batches import distinct
 from indexlake.feed.active import Active
-from indexlake.feed.events import Events, EventSet, Ints
+from indexlake.feed.events import EVERY_ID, Events, EventSet, Ints
 from indexlake.feed.plan import FeedPlan
 from indexlake.schema import ROW_ID
 from indexlake.schema.change_columns import (
@@ -36,7 +36,6 @@ MOST_ROWS = 131_072
 WINDOW_BYTES = 32 << 20
 """A window gets as many rows as fit into this, judged by the width of rows seen so far."""
 
-_EVERY_ID = np.iinfo(np.int64).max
 _TYPES = (DELETE, UPDATE_PREIMAGE, INSERT, UPDATE_POSTIMAGE)
 
 
@@ -46,7 +45,7 @@ class Window(NamedTuple):
     after: int
     upto: int
     low: int = 0
-    high: int = _EVERY_ID
+    high: int = EVERY_ID
     begins: bool | None = None  # for a commit that is cut: only what begins, or only what ends
 
 
@@ -94,12 +93,12 @@ class Feed:
         def below(row_id: int) -> int:
             return sum(s.below(snapshot, row_id) for s in event_sets)
 
-        for begins in sorted({s.begins for s in event_sets if s.below(snapshot, _EVERY_ID)}):
+        for begins in sorted({s.begins for s in event_sets if s.below(snapshot, EVERY_ID)}):
             low, done = 0, 0
-            while low < _EVERY_ID:
+            while low < EVERY_ID:
                 # The largest end of a range that still fits; a row has at most two events.
                 wanted = done + max(2, self._room)
-                high = low + 1 + bisect_left(range(low + 1, _EVERY_ID), True, key=lambda x: below(x + 1) > wanted)
+                high = low + 1 + bisect_left(range(low + 1, EVERY_ID), True, key=lambda x: below(x + 1) > wanted)
                 yield Window(snapshot - 1, snapshot, low, high, begins)
                 low, done = high, below(high)
 

@@ -49,19 +49,11 @@ def to_spark(
 ) -> DataFrame:
     """Return the rows of a table, or of the snapshot that the handle is fixed to."""
     lake = table._lake
-    lake._check()
-    if table._tx is not None:
-        raise OwnershipError(
-            "to_spark() does not work inside a transaction: Spark would not see what it has written. Commit it, "
-            "or read with scan()."
-        )
-    check_reachable(lake)
+    check_readable(table)
     scan = table.scan(where, params=params, columns=columns)
     arrow_schema(scan.schema)  # so that errors are raised before Spark is started and a snapshot is pinned
     scan._bind(table._schema_now())
-    spark = spark or session()
-    if not hasattr(spark, "_jsparkSession"):
-        raise JobError("to_spark() needs a Spark session of this process; Spark Connect has its driver elsewhere.")
+    spark = session_here(spark)
     with table._reading() as reading:
         scan._snapshot = reading.snapshot
     lake._maintenance.keep(reading.snapshot)
@@ -69,6 +61,24 @@ def to_spark(
     with_id = row_id or not fields  # rows without columns could not be counted on the way
     found = plan_frame(spark, lake, table._state(), plan, fields, row_id=with_id)
     return found if row_id or not with_id else found.drop(ROW_ID)
+
+
+def check_readable(table: Table) -> None:
+    """Refuse what Spark cannot read."""
+    table._lake._check()
+    if table._tx is not None:
+        raise OwnershipError(
+            "to_spark() does not work inside a transaction: Spark would not see what it has written. Commit it, "
+            "or read without Spark."
+        )
+    check_reachable(table._lake)
+
+
+def session_here(spark: SparkSession | None) -> SparkSession:
+    spark = spark or session()
+    if not hasattr(spark, "_jsparkSession"):
+        raise JobError("to_spark() needs a Spark session of this process; Spark Connect has its driver elsewhere.")
+    return spark
 
 
 def check_reachable(lake: Lake) -> None:
@@ -90,13 +100,13 @@ def plan_frame(
     if alone:
         parts.append(native.frame(spark, storage, alone, fields, row_id=row_id))
     if cut:
-        parts.append(_tasks_frame(spark, reading, cut))
+        parts.append(tasks_frame(spark, reading, cut))
     if not parts:
         return spark.createDataFrame([], spark_schema(reading.schema))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 
-def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
+def tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
     """Return the rows that our tasks read; a single numeric column is sent as lists."""
     numbers = spark.range(0, len(cut), 1, len(cut))
     size = sum(map(len, cut))

@@ -1,4 +1,4 @@
-"""Portions: what one Spark task reads of a scan plan, and the code that reads it there.
+"""Portions: what one Spark task reads of a scan or of a change feed, and the code that reads it there.
 
 A portion names some blocks of the plan and may carry hot rows; if there are too many to send, they are staged in files.
 It is plain bytes without secrets.  Portions of a clustered table are in key order, and a partition is not split unless
@@ -23,6 +23,10 @@ from indexlake.arrow.batch_size import cut
 from indexlake.blocks.formats import write_file
 from indexlake.blocks.new_block import NewFile
 from indexlake.blocks.open_files import OpenFiles
+from indexlake.feed.carried import Carrier
+from indexlake.feed.cut import cut as cut_feed
+from indexlake.feed.plan import FeedPlan
+from indexlake.feed.windows import INSERT, Feed, feed_schema
 from indexlake.scan.execute import hot_pieces, read_task
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import ROW_ID, Field
@@ -31,9 +35,11 @@ from indexlake.spark.runner import opened
 from indexlake.spark.types import arrow_schema, to_spark
 from indexlake.storage import Storage, StorageSpec
 from indexlake.storage.names import FileName
+from indexlake.types.selection import keep
 
 if TYPE_CHECKING:
     from indexlake.blocks.block_index import BlockIndex
+    from indexlake.catalog.commits import RowCounts
     from indexlake.expr import Bound
     from indexlake.partitions.ranges import Ranges
     from indexlake.snapshots.state import TableState
@@ -55,7 +61,7 @@ class CarriedRows:
     data: bytes
 
 
-Part = BlockTask | CarriedRows | NewFile
+Part = BlockTask | CarriedRows | NewFile | FeedPlan
 """A portion is a tuple of these; a NewFile holds hot rows."""
 
 
@@ -74,6 +80,26 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class AsChanges:
+    """Which changes are shown, and which of their columns."""
+
+    names: tuple[str, ...]
+    predicate: Bound | None
+    inserted_at: int | None = None  # rows of a scan are shown as inserted by this commit
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a feed, or those of a scan with their row ids, as they are shown."""
+        if self.inserted_at is not None:
+            *columns, row_ids = batch.columns
+            added = [pa.repeat(INSERT, len(batch)), pa.repeat(pa.scalar(self.inserted_at, pa.int64()), len(batch))]
+            schema = feed_schema(batch.schema.remove(len(columns)))
+            batch = pa.RecordBatch.from_arrays([*columns, *added, row_ids], schema=schema)
+        if self.predicate is not None:
+            batch = keep(batch, self.predicate.mask(batch))
+        return batch.select(self.names)
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """How the portions of one plan are read, wherever that happens."""
 
@@ -85,6 +111,7 @@ class Reading:
     columns: tuple[tuple[Field, ...], ...]  # of the files and of the snapshot; portions refer to them by number
     schema: pa.Schema  # of the rows as Spark gets them
     filled: frozenset[str] = frozenset()  # columns that Spark need not check for nulls
+    changes: AsChanges | None = None  # None: rows are shown as they are
 
     @staticmethod
     def of(storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Reading:
@@ -104,7 +131,7 @@ class Reading:
         """Yield the rows of a portion, in Spark's types."""
         files = OpenFiles(opened(self.spec, self.secrets))
         try:
-            for part in _Unpack(io.BytesIO(portion), self.columns).load():
+            for part in _Unpack(io.BytesIO(portion), self.columns, files).load():
                 yield from self._rows_of(part, files)
         finally:
             files.clear()
@@ -114,35 +141,51 @@ class Reading:
         if isinstance(part, CarriedRows):
             with pa.ipc.open_stream(part.data) as stream:
                 yield from stream
+        elif isinstance(part, FeedPlan):
+            for batch in Feed(part, pa.schema([f.arrow() for f in self.fields])).batches():
+                yield from self.shown(batch)
         elif isinstance(part, NewFile):
             reader = files.reader_of(part.path, "ipc", part.size, part.checksum, self.schema)
             yield from reader.read(self.schema.names)
         else:
             for batch in read_task(part, files, self.fields, self.predicate, row_id=self.row_id):
-                for some in cut(batch):
-                    rows = to_spark(some, self.schema)
+                for rows in self.shown(batch):
                     check_filled(rows, self.filled, part.path)
                     yield rows
 
+    def shown(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield rows as Spark gets them."""
+        found = batch if self.changes is None else self.changes.of(batch)
+        if found.num_rows:
+            for some in cut(found):
+                yield to_spark(some, self.schema)
+
+
+_FILES = -1
+
 
 class _Pack(pickle.Pickler):
-    """Pickles the columns that all portions share as numbers, as there may be thousands of both."""
+    """Pickles the columns that all portions share as numbers, as there may be thousands of both.
+
+    Open files are left out: the process that unpickles has its own.
+    """
 
     def __init__(self, sink: IO[bytes], shared: Sequence[object]) -> None:
         super().__init__(sink, pickle.HIGHEST_PROTOCOL)
         self._numbers = {id(found): n for n, found in enumerate(shared)}
 
     def persistent_id(self, found: object) -> int | None:
-        return self._numbers.get(id(found))
+        return _FILES if isinstance(found, OpenFiles) else self._numbers.get(id(found))
 
 
 class _Unpack(pickle.Unpickler):
-    def __init__(self, source: IO[bytes], shared: Sequence[object]) -> None:
+    def __init__(self, source: IO[bytes], shared: Sequence[object], files: OpenFiles) -> None:
         super().__init__(source)
         self._shared = shared
+        self._files = files
 
     def persistent_load(self, number: int) -> object:
-        return self._shared[number]
+        return self._files if number == _FILES else self._shared[number]
 
 
 def portions(
@@ -158,6 +201,15 @@ def portions(
     units = list(_by_partition(parts, state.ranges, state.blocks))
     units += [[part] for part in hot]
     return [reading.packed(tuple(group)) for group in groups_in_order(units, parallelism)]
+
+
+def feed_portions(
+    plan: FeedPlan, commits: Sequence[RowCounts], reading: Reading, parallelism: int, files: OpenFiles,
+    stage: Stage | None,
+) -> list[bytes]:  # fmt: skip
+    """Return everything to be read of a feed, whose range has these commits; a small feed is one portion."""
+    carrier = Carrier(HOT_BYTES, files, None if stage is None else stage.write)
+    return [reading.packed((carrier.carry(part),)) for part in cut_feed(plan, commits, parallelism)]
 
 
 def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Part]]:
@@ -225,9 +277,9 @@ def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterato
     held: list[pa.RecordBatch] = []
     size = 0
     for piece in hot_pieces(plan, reading.fields, row_id=reading.row_id):
-        batch = to_spark(piece.batch, reading.schema)
-        held.append(batch)
-        size += batch.nbytes
+        for batch in reading.shown(piece.batch):
+            held.append(batch)
+            size += batch.nbytes
         if stage is not None and size >= HOT_BYTES:
             yield size, stage.write(reading.schema, held)
             held, size = [], 0

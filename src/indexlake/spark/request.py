@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 from indexlake.connect import connect, connect_to_read
 from indexlake.errors import SchemaError
 from indexlake.scan.scan import bind_predicate
+from indexlake.spark.feed_options import FEED_OPTIONS, NO_FEED, FeedOptions
 from indexlake.storage import environment
 from indexlake.storage.cache import CACHE_BYTES
 
@@ -27,9 +28,8 @@ CATALOG = "INDEXLAKE_CATALOG"
 """The catalog's address, in the driver's environment."""
 
 _KNOWN = (
-    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown",
-    "sequence_by", "snapshot",
-    "table", "timestamp", "token", "where", "write_mode",
+    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "sequence_by",
+    "snapshot", "table", "timestamp", "token", "where", "write_mode", *FEED_OPTIONS,
 )  # fmt: skip
 
 
@@ -55,6 +55,7 @@ class Request:
     write_mode: str | None = None
     sequence_by: str | None = None
     pinned: bool = False  # whether the snapshot was pinned when the table was loaded
+    feed: FeedOptions = NO_FEED
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Request:
@@ -89,7 +90,7 @@ class Request:
             _timestamp(given.get("timestamp")), given.get("where"), _pushdown(given.get("pushdown", "never")),
             given.get("token"), given.get("cache_dir"),
             _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"), given.get("write_mode"),
-            given.get("sequence_by"),
+            given.get("sequence_by"), feed=FeedOptions.of(given),
         )  # fmt: skip
 
     def open_to_read(self) -> Lake:
@@ -113,10 +114,20 @@ class Request:
             return lake.table(self.table)
         return lake.at(self.snapshot, time=self.timestamp).table(self.table)
 
+    def check_feed(self, *, stream: bool) -> None:
+        """Refuse options that do not go with reading changes, or with a stream."""
+        self.feed.check_stream() if stream else self.feed.check_read()
+        others = {
+            "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None, "pushdown": self.pushdown,
+        }  # fmt: skip
+        wrong = next((name for name, given in others.items() if given), None)
+        if wrong is not None and (stream or self.feed.changes):
+            raise SchemaError(f"The option {wrong!r} is not for streams and changes; 'since' says where they begin.")
+
     def check_write(self, *, streaming: bool = False) -> None:
         reading = {
             "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None,
-            "where": self.where is not None, "pushdown": self.pushdown,
+            "where": self.where is not None, "pushdown": self.pushdown, **dict.fromkeys(self.feed.given, True),
         }  # fmt: skip
         wrong = next((name for name, given in reading.items() if given), None)
         if wrong is not None:
