@@ -4,9 +4,9 @@ python -m tests.spark.kill_streams [--kills 20] [--seed 1]
 
 Files of rows arrive in a folder.  A query streams them into a table, through the format and through the sink of the
 process in turn; driver, JVM and workers are killed together at random moments, and the query starts again from its
-checkpoint.  Another query follows the second table, in which rows are also changed and deleted, with a copy.  In the end
-every row of every file is in the tables once, each batch was one commit, the copy is what its source is, and nothing
-that was left behind is more than vacuum removes.
+checkpoint.  Another query follows the second table, in which rows are also changed and deleted, with a copy.  In the
+end every row of every file is in the tables once, each batch was one commit, the copy is what its source is, and
+nothing that was left behind is more than vacuum removes.
 """
 
 from __future__ import annotations

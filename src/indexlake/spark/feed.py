@@ -14,7 +14,7 @@ from indexlake.catalog.commits import row_changes
 from indexlake.feed.changes import Changes, Moment
 from indexlake.feed.events import BlockRows
 from indexlake.feed.plan import plan_feed
-from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID
+from indexlake.schema.change_columns import CHANGE_TYPE, SNAPSHOT_ID
 from indexlake.spark.asked import asked_schema, columns_of
 from indexlake.spark.frame import check_readable, session_here, tasks_frame
 from indexlake.spark.portion import AsChanges, Reading, Stage, feed_portions

@@ -26,10 +26,11 @@ from indexlake.blocks.open_files import OpenFiles
 from indexlake.feed.carried import Carrier
 from indexlake.feed.cut import cut as cut_feed
 from indexlake.feed.plan import FeedPlan
-from indexlake.feed.windows import INSERT, Feed, feed_schema
+from indexlake.feed.windows import Feed, feed_schema
 from indexlake.scan.execute import hot_pieces, read_task
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import ROW_ID, Field
+from indexlake.schema.change_columns import INSERT
 from indexlake.spark.nulls import check_filled
 from indexlake.spark.runner import opened
 from indexlake.spark.types import arrow_schema, to_spark
