@@ -341,7 +341,8 @@ def pieces(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    alone = {"vortex"} if plan.predicate is not None or not files.storage.is_local else {"vortex", "ipc"}
+    copies = files.storage.is_local and (plan.predicate is None or plan.predicate.condition().exact)
+    alone = {"vortex", "ipc"} if copies else {"vortex"}
     tasks = [part for task in plan.tasks for part in _spread(task, alone)] if workers > 1 else plan.tasks
     if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
         for task in tasks:
@@ -357,8 +358,8 @@ def pieces(
 def _spread(task: BlockTask, alone: Collection[str]) -> Iterator[BlockTask]:
     """Split the task for several threads, unless it is small or one thread is to read files of this format alone.
 
-    Vortex has threads of its own. Rows of an Arrow file are only copied, in calls so short that several threads would
-    mostly wait for the interpreter.
+    Vortex has threads of its own. Rows of an Arrow file are only copied, or compared with constants, in calls so short
+    that several threads would mostly wait for the interpreter.
     """
     if task.only is not None or task.record_count <= SPREAD_ROWS or task.format in alone:
         yield task
