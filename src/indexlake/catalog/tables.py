@@ -91,7 +91,6 @@ def create_statements(d: Dialect) -> list[str]:
         *named.create_statements(d),
         f"""create table indexlake_token (
             token {t} primary key, snapshot_id {i} not null, result {t} not null, created_at {i} not null)""",
-        f"create table indexlake_stream (query_id {t} primary key, last_batch {i} not null)",
         f"""create table indexlake_writer (
             writer_id {t} primary key, owner {t} not null, started_at {i} not null, expires_at {i} not null,
             reaped {i} not null)""",
