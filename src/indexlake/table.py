@@ -128,6 +128,10 @@ class Table(TableDefinition, Result):
     def __len__(self) -> int:
         return self.count()
 
+    def __contains__(self, key: Any) -> bool:
+        """Whether there is a row with this primary key: ``7 in t``."""
+        return self.get(key) is not None
+
     def count(self, where: str | None = None, params: Params = None) -> int:
         """The number of rows, or of those that satisfy ``where``.
 

@@ -19,8 +19,10 @@ def test_get_finds_a_row_in_every_tier(make: Any) -> None:
     t = tiered(make)
     assert [t.get(n) for n in range(1, 31)] == EVERYTHING
     assert t.get({"ID": 12}) == row(12)
+    assert all(n in t for n in range(1, 31))
     for absent in (0, 31, 100, -(2**63), 2**63 - 1):
         assert t.get(absent) is None
+        assert absent not in t
 
 
 def test_get_many_gives_the_rows_that_exist(make: Any) -> None:
