@@ -29,7 +29,7 @@ CATALOG = "INDEXLAKE_CATALOG"
 
 _KNOWN = (
     "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "sequence_by",
-    "snapshot", "table", "timestamp", "token", "where", "write_mode", *FEED_OPTIONS,
+    "snapshot", "table", "timestamp", "token", "where", "write_mode",
 )  # fmt: skip
 
 
@@ -68,10 +68,11 @@ class Request:
                 "A table made with CREATE TABLE … USING indexlake would lose its options. Use CREATE TEMPORARY VIEW … "
                 "USING indexlake OPTIONS (…)."
             )
-        unknown = sorted(set(given) - set(_KNOWN))
+        known = sorted((*_KNOWN, *FEED_OPTIONS))
+        unknown = sorted(set(given) - set(known))
         if unknown:
             raise SchemaError(
-                f"The data source 'indexlake' has no option {unknown[0]!r}; it has {', '.join(_KNOWN)} and storage.…"
+                f"The data source 'indexlake' has no option {unknown[0]!r}; it has {', '.join(known)} and storage.…"
             )
         catalog = _without_password(given.get("catalog") or given.get("path")) or os.environ.get(CATALOG)
         if not catalog:
@@ -114,16 +115,6 @@ class Request:
             return lake.table(self.table)
         return lake.at(self.snapshot, time=self.timestamp).table(self.table)
 
-    def check_feed(self, *, stream: bool) -> None:
-        """Refuse options that do not go with reading changes, or with a stream."""
-        self.feed.check_stream() if stream else self.feed.check_read()
-        others = {
-            "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None, "pushdown": self.pushdown,
-        }  # fmt: skip
-        wrong = next((name for name, given in others.items() if given), None)
-        if wrong is not None and (stream or self.feed.changes):
-            raise SchemaError(f"The option {wrong!r} is not for streams and changes; 'since' says where they begin.")
-
     def check_write(self, *, streaming: bool = False) -> None:
         reading = {
             "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None,
@@ -143,6 +134,16 @@ class Request:
     def check_where(self, table: Table) -> None:
         if self.where is not None:
             bind_predicate(self.where, table._schema_now(), None)
+
+    def check_feed(self, *, stream: bool) -> None:
+        """Refuse options that do not go with reading changes, or with a stream."""
+        self.feed.check_stream() if stream else self.feed.check_read()
+        others = {
+            "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None, "pushdown": self.pushdown,
+        }  # fmt: skip
+        wrong = next((name for name, given in others.items() if given), None)
+        if wrong is not None and (stream or self.feed.changes):
+            raise SchemaError(f"The option {wrong!r} is not for streams and changes; 'since' says where they begin.")
 
 
 def _without_password(address: str | None) -> str | None:
