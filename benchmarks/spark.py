@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import indexlake as il
-from benchmarks import spark_read, spark_write
+from benchmarks import spark_read, spark_stream, spark_write
 from benchmarks.outcome import Outcome, report
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "read": spark_read.read,
     "load": spark_write.load,
     "compact": spark_write.compact,
+    "stream": spark_stream.stream,
 }
 
 
