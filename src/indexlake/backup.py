@@ -72,10 +72,11 @@ def backup(lake: Lake, path: str | os.PathLike[str], progress: bool | None) -> B
             "lake.backup copies lakes whose catalog is a SQLite file, and this one is in PostgreSQL. Copy the database "
             "with pg_dump first, and then the files at the storage root, within vacuum's grace period."
         )
-    opening = None if "://" in os.fspath(path) else Opening.of(path, None, None)
-    if opening is None or opening.folder is None:
-        raise SchemaError(f"A backup goes into a local folder, not to {os.fspath(path)!r}.")
-    folder = opening.folder
+    folder = None
+    if isinstance(path, str | os.PathLike) and "://" not in os.fspath(path):
+        folder = Opening.of(path, None, None).folder
+    if folder is None:
+        raise SchemaError(f"A backup goes into a local folder, not to {path!r}.")
     target = Storage.open(os.path.join(folder, FILES_FOLDER))
     with ExitStack() as stack:
         job = stack.enter_context(Job(lake, "backup", WHOLE_LAKE, bar=ProgressBar("backup", progress)))
@@ -155,7 +156,8 @@ def _lock(folder: str) -> FolderLock:
     try:
         return FolderLock(folder, beside=True)
     except BlockingIOError:
-        raise OwnershipError(f"The lake with the redo log {folder} is open in another process. Close it there.") from None
+        text = f"The lake with the redo log {folder} is open in another process. Close it there."
+        raise OwnershipError(text) from None
 
 
 def _publish_metas(lake: Lake) -> None:
@@ -217,9 +219,7 @@ def _has(target: Storage, path: str, size: int) -> bool:
     return False
 
 
-def _copy_metas(
-    lake: Lake, target: Storage, record: tables.LakeRecord, snapshot: int, folders: Iterator[str]
-) -> None:
+def _copy_metas(lake: Lake, target: Storage, record: tables.LakeRecord, snapshot: int, folders: Iterator[str]) -> None:
     """Copy the newest meta file of each table that does not go beyond the snapshot, if all that it names is there."""
     listed = [file for folder in folders for file in lake.storage.list(folder)]
     for metas in meta_files(lake.storage, listed).values():
@@ -247,4 +247,3 @@ def _make_own(
             epoch = written[0].epoch if written else log_records.read_epoch(tx)
             log_records.move(tx, epoch, written, f"process {os.getpid()}", socket.gethostname(), folder)
         tx.commit()
-

@@ -17,7 +17,7 @@ def reachable_paths(r: ReadTransaction | Transaction) -> Iterator[str]:
 def reachable_files(r: ReadTransaction | Transaction) -> Iterator[tuple[str, int, bytes]]:
     """Yield path, size and checksums of every data file and index file that has a record."""
     for kind in ("data_file", "index_file"):
-        yield from r.query(f"select relative_path, file_size_bytes, checksum from indexlake_{kind}")  # type: ignore[misc]
+        yield from r.query(f"select relative_path, file_size_bytes, checksum from indexlake_{kind}")
 
 
 def garbage(r: ReadTransaction | Transaction) -> dict[str, int]:

@@ -210,9 +210,7 @@ class Job:
         return json.dumps({"tasks_done": p.tasks_done, "tasks": p.tasks, "rows": p.rows, "bytes": p.bytes})
 
 
-def check_free(
-    r: ReadTransaction | Transaction, table_id: int, kind: str, scope: str, time: int
-) -> JobRecord | None:
+def check_free(r: ReadTransaction | Transaction, table_id: int, kind: str, scope: str, time: int) -> JobRecord | None:
     """Raise if a living process runs such a job; return the record of one that a dead process has left."""
     holder = activity.running_job(r, table_id, kind, scope)
     if holder is not None and _alive(holder, time):

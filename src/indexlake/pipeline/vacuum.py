@@ -4,7 +4,8 @@ A file is deleted if no record names it, no living writer could still commit it,
 it became unreachable. The storage is listed before the catalog is read, so a file committed in between is either not in
 the list or in the catalog. Meta files are listed last: the newest one of a clustered table stays, and so does
 everything it names, because a lost catalog is rebuilt from them (`pipeline.meta_garbage`). Nothing is deleted while a
-backup copies files. Only files under the tables' own folders are considered. A storage that belongs to another lake, or to another copy of this one, is refused.
+backup copies files. Only files under the tables' own folders are considered. A storage that belongs to another lake, or
+to another copy of this one, is refused.
 """
 
 from __future__ import annotations

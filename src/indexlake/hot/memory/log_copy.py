@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexlake.catalog import log_records
@@ -47,7 +46,7 @@ def open_log(store: MemoryStore, r: ReadTransaction, stack: ExitStack) -> list[O
     found = []
     for listed in log_records.read_segments(r):
         path = os.path.join(log.folder, segment_name(listed.epoch, listed.number))
-        file = stack.enter_context(open(path, "rb"))
+        file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
         size, last = (log.size, log.last) if listed.size is None else (listed.size, listed.last_commit)
         found.append(OpenSegment(file, size, last or 0))
     return found
