@@ -28,7 +28,9 @@ from indexlake.display.progress import ProgressBar
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, OwnershipError, SchemaError
 from indexlake.hot.memory.log_copy import OpenSegment, open_log, write_log
 from indexlake.hot.memory.ownership import FolderLock
+from indexlake.hot.memory.redo import sync_folder
 from indexlake.hot.memory.store import MemoryStore
+from indexlake.hot.registry import MEMORY
 from indexlake.partitions.meta import meta_from_bytes
 from indexlake.pipeline.job import Job
 from indexlake.pipeline.meta import meta_files, publish_meta
@@ -103,6 +105,7 @@ def backup(lake: Lake, path: str | os.PathLike[str], progress: bool | None) -> B
             job.check()
             _make_own(catalog, record, snapshot, log, os.path.join(folder, LOG_FOLDER))
         with closing(SqliteCatalog(os.path.join(folder, CATALOG_FILE))) as replaced:
+            sync_folder(folder)
             replace_catalog(replaced, new)
         faults.step("backup.replaced")
         shutil.rmtree(os.path.dirname(new))
@@ -141,7 +144,7 @@ def _check_target(lake: Lake, record: tables.LakeRecord, folder: str, target: St
         raise refused("holds another lake")
     if made_as is None:
         raise refused("holds a copy of this lake that lake.backup did not make")
-    if isinstance(lake._hot, MemoryStore):
+    if found.properties["hot"] == MEMORY:
         with connect(folder, create=False, automatic=False) as there:  # which reads its redo log
             newest = there.snapshot_id
     if made_as != [newest, found.incarnation]:
@@ -171,15 +174,14 @@ def _publish_metas(lake: Lake) -> None:
 def _copy_catalog(lake: Lake, new: str, stack: ExitStack) -> list[OpenSegment] | None:
     """Write the catalog's present state to a file; return the redo log as of that state, if there is one."""
     hot, log = lake._hot, None
-    if isinstance(hot, MemoryStore):
-        with hot.turn:
-            r = lake.catalog.read()
-            stack.callback(r.close)
-            log = open_log(hot, r, stack)
-    else:
-        r = lake.catalog.read()
-    with r:
-        copy_state(r, new)
+    with ExitStack() as held:
+        if isinstance(hot, MemoryStore):
+            held.enter_context(hot.turn)  # nothing is committed until both are open
+        with lake.catalog.read() as r:
+            if isinstance(hot, MemoryStore):
+                log = open_log(hot, r, stack)
+            held.close()
+            copy_state(r, new)
     return log
 
 
@@ -244,6 +246,5 @@ def _make_own(
         if log is not None:
             lake = record.lake_id, record.incarnation
             written = write_log(log, folder, lake, log_records.read_epoch(tx))
-            epoch = written[0].epoch if written else log_records.read_epoch(tx)
-            log_records.move(tx, epoch, written, f"process {os.getpid()}", socket.gethostname(), folder)
+            log_records.move(tx, written, f"process {os.getpid()}", socket.gethostname(), folder)
         tx.commit()

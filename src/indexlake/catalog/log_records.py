@@ -5,7 +5,7 @@ The list of files is the root of the log: a file that is not listed holds nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexlake.catalog.dialect import Dialect
@@ -98,11 +98,11 @@ def convert(tx: Transaction, bound: int) -> int:
     return epoch
 
 
-def move(tx: Transaction, epoch: int, segments: Iterable[Segment], owner: str, host: str, folder: str) -> None:
-    """Record, in a copy of a catalog, that a process has closed the log in a folder of the copy's own."""
+def move(tx: Transaction, segments: Sequence[Segment], owner: str, host: str, folder: str) -> None:
+    """Record, in a copy of a catalog, that its log is in another folder, where a process has closed it."""
     tx.execute(
         "update indexlake_log_owner set epoch = ?, owner = ?, host = ?, folder = ?, place = '', is_open = 0",
-        (epoch, owner, host, folder),
+        (segments[0].epoch, owner, host, folder),
     )
     tx.execute("delete from indexlake_log_segment")
     for segment in segments:
