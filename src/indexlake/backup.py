@@ -99,6 +99,7 @@ def backup(lake: Lake, path: str | os.PathLike[str], progress: bool | None) -> B
         with closing(catalog):
             with catalog.read() as r:
                 snapshot = commits.last_snapshot(r)[0]
+                job.expect(tasks=sum(1 for _ in files.reachable_paths(r)))
                 count, size, kept = _copy_files(job, target, files.reachable_files(r))
                 _copy_metas(lake, target, record, snapshot, map(namespace_folder, meta_records.namespace_ids(r)))
             faults.step("backup.files")
@@ -190,7 +191,6 @@ def _copy_files(job: Job, target: Storage, found: Iterator[tuple[str, int, bytes
     count = total = kept = 0
     runner = choose_runner(job.lake.storage.uncached(), "threads")
     while tasks := list(islice(found, FILES_PER_TASK)):
-        job.expect(tasks=len(tasks))
         with closing(runner.map(partial(_copy_file, target), tasks, job.check)) as copied:
             for (_, size, _), is_new in zip(tasks, copied, strict=True):
                 count, total, kept = count + is_new, total + is_new * size, kept + (not is_new)
