@@ -12,7 +12,10 @@ from pathlib import Path
 import indexlake as il
 
 SRC = Path(il.__file__).parent
-FACADE = ("connect", "restore", "lake", "lake_definitions", "table", "table_definition", "transaction", "__init__")
+FACADE = (
+    *("connect", "backup", "restore", "lake", "lake_definitions", "table", "table_definition", "transaction"),
+    "__init__",
+)
 ORDER = (
     *("errors", "config", "arrow", "types", "display", "schema", "expr", "storage", "blocks", "indexes"),
     *(

@@ -56,6 +56,7 @@ from indexlake.writes.row_ids import RowIdAllocator
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from indexlake.backup import BackupResult
     from indexlake.hot.memory.opening import LogPlace
     from indexlake.hot.memory.recovery import Recovery
     from indexlake.hot.memory.redo import Durability
@@ -380,6 +381,25 @@ class Lake(LakeDefinitions):
 
         self._check(writing=True)
         return Pipeline(self, choose_runner(self.storage, runner, spark, local_limit), progress=progress)
+
+    def backup(self, path: str | os.PathLike[str], *, progress: bool | None = None) -> BackupResult:
+        """Copy the lake to a folder while others read and write it; the copy is a lake of its own.
+
+        It holds everything that was committed before the call.  If the folder holds an earlier backup of this lake, it
+        is brought up to date: only new files are copied.  ``progress`` is whether to show a bar; by default, slow
+        operations show one in a terminal or notebook.
+
+        Examples
+        --------
+        >>> print(lake.backup("./backups/monday"))
+        >>> with il.connect("./backups/monday", read_only=True) as copy:
+        ...     len(copy.table("sales.orders"))
+        9
+        """
+        from indexlake.backup import backup
+
+        self._check(writing=True)
+        return backup(self, path, progress)
 
     def adopt(self) -> int:
         """Make this copy of the catalog, for example one restored from a backup, the owner of the files.

@@ -252,6 +252,17 @@ def test_indexes_and_searches(tmp_path: Path) -> None:
     assert "main.t.text: 0 segments became 0" in folded[1]
 
 
+def test_backup_copies_a_lake_and_says_what_was_copied(folder: Path, tmp_path: Path) -> None:
+    target = str(tmp_path / "monday")
+    code, said, _ = run("backup", str(folder), target)
+    assert (code, said) == (0, f"{target} is a backup as of snapshot 1: 0 files of 0 bytes copied, 0 there already\n")
+    done = json.loads(run("backup", str(folder), target, "--json")[1])
+    assert done == {"path": target, "snapshot_id": 1, "files": 0, "bytes": 0, "files_kept": 0}
+    assert [row["table"] for row in json.loads(run("tables", target, "--json")[1])] == ["main.t"]
+    code, _, error = run("backup", str(folder), str(folder))
+    assert (code, "is where this lake itself is" in error) == (1, True)
+
+
 def test_restore_rebuilds_a_lost_catalog_and_says_what_is_lost(tmp_path: Path) -> None:
     files, new = str(tmp_path / "files"), str(tmp_path / "new")
     with il.connect(tmp_path / "old", storage=files) as lake:

@@ -35,7 +35,7 @@ LAST_ROUNDS = ("cluster", "last rounds")
 """Kind and scope of the job that switches a table to its other layout; new blocks wait until it has finished."""
 
 
-def running_job(tx: Transaction, table_id: int, kind: str, scope: str) -> JobRecord | None:
+def running_job(tx: ReadTransaction | Transaction, table_id: int, kind: str, scope: str) -> JobRecord | None:
     rows = tx.rows(
         f"""select {_JOB} from indexlake_job
         where table_id = ? and kind = ? and scope = ? and state = 'running'""",
@@ -79,6 +79,13 @@ def list_jobs(r: ReadTransaction | Transaction) -> list[JobRecord]:
 
 def drop_jobs_before(tx: Transaction, time: int) -> int:
     return tx.execute("delete from indexlake_job where state <> 'running' and finished_at < ?", (time,))
+
+
+def forget_processes(tx: Transaction) -> None:
+    """Remove, from a copy of a catalog, those who are working on the original."""
+    tx.execute("delete from indexlake_job where state = 'running'")
+    for table in ("writer", "pin"):
+        tx.execute(f"delete from indexlake_{table}")
 
 
 # ---------------------------------------------------------------- writers

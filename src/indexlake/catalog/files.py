@@ -14,6 +14,12 @@ def reachable_paths(r: ReadTransaction | Transaction) -> Iterator[str]:
             yield path
 
 
+def reachable_files(r: ReadTransaction | Transaction) -> Iterator[tuple[str, int, bytes]]:
+    """Yield path, size and checksums of every data file and index file that has a record."""
+    for kind in ("data_file", "index_file"):
+        yield from r.query(f"select relative_path, file_size_bytes, checksum from indexlake_{kind}")
+
+
 def garbage(r: ReadTransaction | Transaction) -> dict[str, int]:
     """Return the files whose records were dropped, with the time of that."""
     return dict(r.rows("select relative_path, unreachable_at from indexlake_garbage"))

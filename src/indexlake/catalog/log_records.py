@@ -5,6 +5,7 @@ The list of files is the root of the log: a file that is not listed holds nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from indexlake.catalog.dialect import Dialect
@@ -95,6 +96,17 @@ def convert(tx: Transaction, bound: int) -> int:
     if bound != EVERYTHING:
         tx.execute("update indexlake_table set log_bound = ?", (bound,))
     return epoch
+
+
+def move(tx: Transaction, segments: Sequence[Segment], owner: str, host: str, folder: str) -> None:
+    """Record, in a copy of a catalog, that its log is in another folder, where a process has closed it."""
+    tx.execute(
+        "update indexlake_log_owner set epoch = ?, owner = ?, host = ?, folder = ?, place = '', is_open = 0",
+        (segments[0].epoch, owner, host, folder),
+    )
+    tx.execute("delete from indexlake_log_segment")
+    for segment in segments:
+        list_segment(tx, segment)
 
 
 def leave(tx: Transaction, epoch: int) -> None:

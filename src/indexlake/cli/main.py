@@ -218,6 +218,18 @@ def load(
 
 
 @app.command()
+def backup(
+    lake: Lake,
+    folder: Annotated[str, typer.Argument(help="A new or empty folder, or one with an earlier backup of this lake.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a lake to a folder while it is in use; files that an earlier backup has copied are not copied again."""
+    with open_lake(lake, automatic=False) as opened:
+        result = opened.backup(folder)
+    print(json_text(asdict(result)) if as_json else result)
+
+
+@app.command()
 def restore(
     storage: Annotated[str, typer.Argument(help="The storage root of a lake: a directory or s3://bucket/prefix.")],
     into: Annotated[str, typer.Option(help="The new catalog: a folder or postgresql:// address with no lake yet.")],

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from indexlake.catalog import activity
 from indexlake.catalog.activity import JobRecord
-from indexlake.catalog.driver import Transaction
+from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.display import counted
 from indexlake.errors import JobError
 
@@ -134,13 +134,8 @@ class Job:
     def _take_lease(self) -> None:
         started = self.lake._now()
         with self.lake.catalog.transaction() as tx:
-            holder = activity.running_job(tx, self.table_id, self.kind, self.scope)
+            holder = check_free(tx, self.table_id, self.kind, self.scope, started)
             if holder is not None:
-                if _alive(holder, started):
-                    raise JobBusy(
-                        f"{self.kind} of this table is running already, by {holder.owner}. Wait for it.",
-                        job=holder.job_id,
-                    )
                 activity.end_job(tx, holder.job_id, "lost", started, holder.progress, "its owner is gone")
             record = JobRecord(
                 self.job_id, self.kind, self.table_id, self.scope, "running", this_process(), socket.gethostname(),
@@ -213,6 +208,15 @@ class Job:
     def _text(self) -> str:
         p = self.progress
         return json.dumps({"tasks_done": p.tasks_done, "tasks": p.tasks, "rows": p.rows, "bytes": p.bytes})
+
+
+def check_free(r: ReadTransaction | Transaction, table_id: int, kind: str, scope: str, time: int) -> JobRecord | None:
+    """Raise if a living process runs such a job; return the record of one that a dead process has left."""
+    holder = activity.running_job(r, table_id, kind, scope)
+    if holder is not None and _alive(holder, time):
+        what = "this table" if table_id else "this lake"
+        raise JobBusy(f"{kind} of {what} is running already, by {holder.owner}. Wait for it.", job=holder.job_id)
+    return holder
 
 
 def this_process() -> str:

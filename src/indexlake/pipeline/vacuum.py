@@ -3,8 +3,9 @@
 A file is deleted if no record names it, no living writer could still commit it, and the grace period has passed since
 it became unreachable. The storage is listed before the catalog is read, so a file committed in between is either not in
 the list or in the catalog. Meta files are listed last: the newest one of a clustered table stays, and so does
-everything it names, because a lost catalog is rebuilt from them (`pipeline.meta_garbage`). Only files under the tables'
-own folders are considered. A storage that belongs to another lake, or to another copy of this one, is refused.
+everything it names, because a lost catalog is rebuilt from them (`pipeline.meta_garbage`). Nothing is deleted while a
+backup copies files. Only files under the tables' own folders are considered. A storage that belongs to another lake, or
+to another copy of this one, is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from indexlake.catalog.clock import correct_moments
 from indexlake.catalog.owner import check_owner
 from indexlake.display import counted
 from indexlake.errors import SchemaError
-from indexlake.pipeline.job import Job, Watched
+from indexlake.pipeline.job import Job, Watched, check_free
 from indexlake.pipeline.meta_garbage import MetaGarbage, is_meta, written_at
 from indexlake.pipeline.runner import Runner
 from indexlake.storage import Storage, faults
@@ -82,6 +83,8 @@ def vacuum(
             reaped = files.reaped_writers(r) | dict.fromkeys(lapsed, time)
             reachable, dropped = set(files.reachable_paths(r)), files.garbage(r)
             clustered = files.clustered_table_ids(r)
+            if not dry_run:  # what a backup is copying may have become unreachable since it began
+                check_free(r, WHOLE_LAKE, "backup", "", time)
             record = tables.lake_record(r)
         assert record is not None
         spared = set(record.properties.get(NOT_RESTORED, ()))
