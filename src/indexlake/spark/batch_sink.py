@@ -25,7 +25,7 @@ QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 """The property that tells one run of a query from the next."""
 
-_written: WeakKeyDictionary[Lake, dict[str, tuple[str, int]]] = WeakKeyDictionary()
+_written: WeakKeyDictionary[Lake, dict[str, tuple[str | None, int]]] = WeakKeyDictionary()
 """The run and the number of the last batch that was written under each token, in this process."""
 
 
@@ -51,8 +51,8 @@ class BatchSink:
         query_id = context.getLocalProperty(QUERY_ID)
         if query_id is None:
             raise JobError(
-                "A sink writes batches of a stream: pass it to df.writeStream.foreachBatch(…), or call it in the thread "
-                "that has called your function."
+                "A sink writes batches of a stream: pass it to df.writeStream.foreachBatch(…), or call it in the "
+                "thread that has called your function."
             )
         with table._reading():
             """It may have been dropped, and another one may have its name."""
@@ -60,8 +60,8 @@ class BatchSink:
         written, batch = _written.setdefault(lake, {}), (context.getLocalProperty(RUN_ID), batch_id)
         if written.get(token.name) == batch:
             raise JobError(
-                f"Batch {batch_id} has been written to {table.name!r} already: a sink can be called once for a batch and "
-                "a table. Give it all rows at once, or write them in one lake.transaction(token=(name, batch_id))."
+                f"Batch {batch_id} has been written to {table.name!r} already: a sink can be called once for a batch "
+                "and a table. Give it all rows at once, or write them in one lake.transaction(token=(name, batch_id))."
             )
         if token.done(lake._readings.token_result(token.name)) is None:
             runner = ThreadRunner(lake.storage)  # for what does not run on the frame's session
