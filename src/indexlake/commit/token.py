@@ -38,7 +38,7 @@ class Token(NamedTuple):
             or (isinstance(given, tuple) and number is None)
         ):
             raise SchemaError(
-                f"token must be a string of 1 to {MOST_BYTES:,} bytes in UTF-8 that identifies this write, without NUL, "
+                f"token must be a string of 1 to {MOST_BYTES:,} bytes in UTF-8, without NUL, that names this write, "
                 'or a pair of such a name and a number that grows with each write, such as ("orders", 17); got '
                 f"{given!r:.100}."
             )
