@@ -58,8 +58,9 @@ def test_a_name_is_used_with_numbers_or_without(any_lake: il.Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    "token", [("x",), ("x", -1), ("x", 1.0), ("x", True), ("", 1), (1, 1), ("x", 1 << 63), ["x", 1]]
-)
+    "token", [("x",), ("x", -1), ("x", 1.0), ("x", True), ("", 1), (1, 1), ("x", 1 << 63), ["x", 1],
+              "a\0b", "\ud800", "x" * 1001, "é" * 501, ("a\0b", 1), ("\ud800", 1)]
+)  # fmt: skip
 def test_what_is_no_token_is_refused(lake: il.Lake, token: object) -> None:
     t = lake.create_table("t", SCHEMA)
     with pytest.raises(il.SchemaError, match="a pair of such a name and a number"):

@@ -223,6 +223,33 @@ def test_the_sink_of_this_process(lake: il.Lake, table: il.Table, feeder: Feeder
         lake.pipeline().sink("sales.missing")
 
 
+def test_a_sink_takes_each_batch_once(lake: il.Lake, table: il.Table, feeder: Feeder) -> None:
+    """What a second call is given would be lost, because the number of the batch is taken."""
+    first, second = lake.pipeline().sink("sales.t"), lake.pipeline().sink("sales.t", mode="upsert")
+
+    def halves(frame: Any, number: int) -> None:
+        first(frame.where("id % 2 = 0"), number)
+        second(frame.where("id % 2 = 1"), number)
+
+    feeder.put(rows(1, 2))
+    with pytest.raises(Exception, match="can be called once for a batch"):
+        feeder.run(feeder.frame(), sink=halves)
+    assert contents(table) == as_tuples(rows(2))
+    feeder.run(feeder.frame(), sink=first)  # another run of the query, which repeats the batch
+    assert contents(table) == as_tuples(rows(2))
+
+
+def test_a_sink_does_not_write_to_another_table_of_that_name(lake: il.Lake, table: il.Table, feeder: Feeder) -> None:
+    sinks = [lake.pipeline().sink("sales.t", mode=mode) for mode in ("append", "overwrite")]
+    lake.drop_table("sales.t")
+    other = lake.create_table("sales.t", SCHEMA)
+    feeder.put(rows(1))
+    for sink in sinks:
+        with pytest.raises(Exception, match="NotFoundError"):
+            feeder.run(feeder.frame(), sink=sink)
+    assert other.count() == 0
+
+
 WRONG: list[tuple[Callable[[Feeder], Any], dict[str, str], str]] = [
     (lambda f: f.frame().withColumnRenamed("n", "extra"), {}, "no column 'extra'"),
     (lambda f: f.frame("id long, name long"), {}, "DataFrame has bigint"),

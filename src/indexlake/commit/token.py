@@ -15,6 +15,8 @@ from indexlake.commit.write_set import WriteResult
 from indexlake.errors import SchemaError
 
 _NUMBER = "number"
+MOST_BYTES = 1_000
+"""How long a name may be: every catalog keeps it as a key."""
 
 
 class Token(NamedTuple):
@@ -31,13 +33,14 @@ class Token(NamedTuple):
         name, number = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
         if (
             not isinstance(name, str)
-            or not name
+            or not _is_text(name)
             or not (number is None or (type(number) is int and 0 <= number < 1 << 63))
             or (isinstance(given, tuple) and number is None)
         ):
             raise SchemaError(
-                "token must be a non-empty string that identifies this write, or a pair of such a name and a number "
-                f'that grows with each write, such as ("orders", 17); got {given!r}.'
+                f"token must be a string of 1 to {MOST_BYTES:,} bytes in UTF-8, without NUL, that names this write, "
+                'or a pair of such a name and a number that grows with each write, such as ("orders", 17); got '
+                f"{given!r:.100}."
             )
         return Token(name, number)
 
@@ -58,6 +61,14 @@ class Token(NamedTuple):
     def record(self, result: WriteResult) -> dict[str, Any]:
         """Return what is to be kept of the commit under its name."""
         return result.to_json() if self.number is None else {**result.to_json(), _NUMBER: self.number}
+
+
+def _is_text(name: str) -> bool:
+    """Return whether every catalog can keep a name."""
+    try:
+        return 0 < len(name.encode()) <= MOST_BYTES and "\0" not in name
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        return False
 
 
 TokenLike = Token | str | tuple[str, int]

@@ -154,6 +154,7 @@ def test_a_generated_column_is_computed_here(lake: il.Lake) -> None:
         ([{"_change_type": "upsert", "id": 1, "part": "a"}], {}, il.ConstraintError, "not 'upsert'"),
         ([{"_change_type": None, "id": 1, "part": "a"}], {}, il.ConstraintError, "not None"),
         ([{"_change_type": "delete", "id": None, "part": "a"}], {}, il.ConstraintError, "one of them is null"),
+        ([{"_change_type": "delete", "id": 1 << 63, "part": "a"}], {}, il.ConstraintError, "does not fit into int64"),
         ([{"_change_type": "delete", "id": 1}], {}, il.SchemaError, "part"),
         ([{"_change_type": "insert", "id": 1, "part": "a", "w": 1}], {}, il.SchemaError, "no column 'w'"),
         ([{"_change_type": "insert", "id": 1, "part": "a"}], {"sequence_by": "x"}, il.SchemaError, "'x'"),

@@ -20,6 +20,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.indexes.key_set import KeySet
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.schema.change_columns import CHANGE_TYPE, DELETE, INSERT, SNAPSHOT_ID, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from indexlake.schema.fitting import fit
 from indexlake.storage.spill import Spill
 from indexlake.types.selection import take
 from indexlake.writes.merge.clauses import Clause, source_column
@@ -124,6 +125,9 @@ def _last_of_each_key(
     on = bind_on([f.name for f in schema.key_fields], schema, source.schema, None)
     keys = SourceKeys(source, on).column
     if len(keys) < len(source):
+        for _, batch in source.batches([column for _, column in on.pairs]):
+            for (f, _), array in zip(on.pairs, batch.columns, strict=True):
+                fit(array, f)  # refuses a value that the column cannot hold
         raise ConstraintError("Every row needs its primary key; one of them is null.")
     turn = np.arange(len(source))
     if order_by is not None:
