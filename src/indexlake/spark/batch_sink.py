@@ -55,7 +55,7 @@ class BatchSink:
                 "thread that has called your function."
             )
         with table._reading():
-            """It may have been dropped, and another one may have its name."""
+            pass  # it was not dropped: another one may have its name
         token = batch_token(query_id, table._table_id, batch_id)
         written, batch = _written.setdefault(lake, {}), (context.getLocalProperty(RUN_ID), batch_id)
         if written.get(token.name) == batch:
