@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -137,6 +140,29 @@ def test_an_upsert_in_a_sequence_takes_the_last_row_of_each_key(
     assert rows(copy) == [(1, "a", 7.0), (2, "a", 5.0)]
     with pytest.raises(il.JobError, match="sequence_by is for the modes 'upsert' and 'changes'"):
         pipeline.load(given, "copy", sequence_by="v")
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        (pa.uint64(), [2**64 - 1, 0, 2**63]),
+        (pa.float64(), [float("nan"), -1.5, float("inf")]),
+        (pa.float16(), [2.5, -1.0, 0.0]),
+        (pa.uuid(), [uuid.UUID(int=n) for n in (2**127, 1, 2**64)]),
+        (pa.string(), ["é", "", "z" * 200]),
+        (pa.decimal128(20, 3), [Decimal("1.5"), Decimal("-9"), Decimal("1.499")]),
+        (pa.timestamp("us", "UTC"), [datetime(2026, 1, n, tzinfo=UTC) for n in (9, 1, 5)]),
+        (pa.bool_(), [True, False, False]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_any_type_with_an_order_tells_it(
+    tables: tuple[il.Table, il.Table], type: pa.DataType, values: list[Any]
+) -> None:
+    _, copy = tables
+    given = {"id": pa.array([1] * 3), "part": ["a"] * 3, "v": [1.0, 2.0, 3.0], "at": pa.array(values, type)}
+    copy.apply_changes(pa.table({**given, "_change_type": ["insert"] * 3}), sequence_by="at")
+    assert rows(copy) == [(1, "a", 1.0)], "the first is the greatest"
 
 
 def test_a_generated_column_is_computed_here(lake: il.Lake) -> None:

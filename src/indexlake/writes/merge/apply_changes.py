@@ -18,10 +18,12 @@ import pyarrow as pa
 from indexlake.arrow import kernels as pc
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.indexes.key_set import KeySet
+from indexlake.indexes.keys import KeyColumn
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.schema.change_columns import CHANGE_TYPE, DELETE, INSERT, SNAPSHOT_ID, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from indexlake.schema.fitting import fit
 from indexlake.storage.spill import Spill
+from indexlake.types import codec_of
 from indexlake.types.selection import take
 from indexlake.writes.merge.clauses import Clause, source_column
 from indexlake.writes.merge.keys import SourceKeys
@@ -140,18 +142,25 @@ def _last_of_each_key(
 
 
 def _ranks(source: Source, column: str) -> npt.NDArray[np.int64]:
-    """Return the rank of each row's value in a column that tells the order."""
-    type = source.schema.field(column).type
-    values = pa.chunked_array([batch.column(0) for _, batch in source.batches([column])], type)
-    if values.null_count:
-        raise ConstraintError(f"The column {column!r} tells the order of changes; it must not be null.", column=column)
-    try:
-        return np.asarray(pc.rank(values, "ascending", tiebreaker="dense"), np.int64)
-    except pa.ArrowNotImplementedError:
-        raise SchemaError(
-            f"The column {column!r} of type {type} has no order, so it cannot tell that of changes.",
-            column=column,
-        ) from None
+    """Return the rank of each row's value in a column that tells the order, which is that of a key."""
+    parts: list[KeyColumn] = []
+    field = source.schema.field(column)
+    for _, batch in source.batches([column]):
+        if batch.column(0).null_count:
+            raise ConstraintError(
+                f"The column {column!r} tells the order of changes; it must not be null.", column=column
+            )
+        codec = codec_of(field)
+        if not codec.ordered:
+            raise SchemaError(
+                f"The column {column!r} of type {field.type} has no order, so it cannot tell that of changes.",
+                column=column,
+            )
+        parts.append(KeyColumn.from_arrays([codec], [batch.column(0)]))
+    found = KeySet(KeyColumn.concat(parts))
+    ranks = np.empty(len(source), np.int64)
+    ranks[found.order] = np.repeat(np.arange(len(found)), np.diff(found.starts))
+    return ranks
 
 
 def _kept(
