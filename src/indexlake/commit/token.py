@@ -38,8 +38,9 @@ class Token(NamedTuple):
             or (isinstance(given, tuple) and number is None)
         ):
             raise SchemaError(
-                f"token must be a non-empty string that names this write, of up to {MOST_BYTES:,} bytes in UTF-8 and "
-                'without NUL, or a pair of such a name and a number that grows with each write, such as ("orders", 17); '
+                f"token must be a non-empty string that names this write, of up to {MOST_BYTES:,} bytes in UTF-8 "
+                "and without NUL, or a pair of such a name and a number that grows with each write, such as "
+                '("orders", 17); '
                 f"got {given!r:.100}."
             )
         return Token(name, number)
