@@ -5,6 +5,7 @@ Like sets of events, they are fixed once the feed is planned.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from indexlake.schema import END, ROW_ID, VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(ABC):
     """A block that is opened when the feed comes to its first commit: its events in (first - 1, last] of rows with ids
     in [low, high)."""
 
@@ -26,9 +27,9 @@ class Unread:
     low: int
     high: int
 
+    @abstractmethod
     def open(self, since: int, until: int) -> list[Listed]:
         """Return its events in (since, until]."""
-        raise NotImplementedError
 
     def within(self, since: int, until: int, low: int, high: int) -> Self | None:
         """Return the block with these events only; None if it has none."""
