@@ -25,6 +25,7 @@ from indexlake.errors import JobError, SchemaError
 from indexlake.pipeline.job import Job
 from indexlake.pipeline.load import BY_KEY, replace_rows, write_by_key
 from indexlake.pipeline.loader import IDS_PER_TASK, Loader, give_back_ids, reserve_ids
+from indexlake.pipeline.runner import ThreadRunner
 from indexlake.pipeline.sort_tasks import sorted_load
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.schema.change_columns import CHANGE_TYPE, SNAPSHOT_ID
@@ -146,6 +147,23 @@ def put_rows(table: Table, few: Sequence[Carried], *, overwrite: bool, token: To
     if overwrite:
         return replace_rows(table, rows, token)
     return WriteResult(0) if rows is None else table.insert(rows, token=token)
+
+
+def commit_blocks(
+    lake: Lake, table_id: int, schema_version: int, blocks: list[NewBlock], *, overwrite: bool, token: TokenLike | None
+) -> None:
+    """Commit blocks that tasks have written, in a process that Spark ends when the query is cancelled."""
+
+    def written(state: TableState) -> list[NewBlock]:
+        if state.table.schema_version != schema_version:
+            raise JobError("The table's columns were changed while Spark wrote. Nothing was changed; start again.")
+        return blocks
+
+    def check() -> None:
+        """Do nothing: nobody can ask for a stop."""
+
+    loader = Loader(lake, table_id, ThreadRunner(lake.storage), check, written, overwrite=overwrite)
+    lake._autocommit("overwrite" if overwrite else "load", loader.apply, token)
 
 
 def check_columns(frame: StructType, schema: TableSchema, *, others: Sequence[str] = ()) -> None:

@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target
 from indexlake.errors import JobError
-from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
-from indexlake.pipeline.runner import ThreadRunner
-from indexlake.spark.load import check_columns, too_many
+from indexlake.pipeline.loader import give_back_ids, reserve_ids
+from indexlake.spark.load import check_columns, commit_blocks, too_many
 from indexlake.spark.load_tasks import IndexLakeWrite, Written, accepted
 from indexlake.spark.request import Request
 from indexlake.spark.source import lasting_writer
@@ -33,8 +31,6 @@ from indexlake.spark.source import lasting_writer
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from indexlake.lake import Lake
-    from indexlake.snapshots.state import TableState
 
 PARTITIONS = 1 << 16
 """Row ids are reserved for this many partitions, as their number is not known beforehand."""
@@ -82,20 +78,9 @@ class TableWriter(DataSourceArrowWriter):
                 raise too_many(PARTITIONS)
             blocks = accepted(written)
             give_back_ids(lake, self._table_id, self._first, PARTITIONS, last + 1)
-            self._commit(lake, request, blocks)
-
-    def _commit(self, lake: Lake, request: Request, blocks: list[NewBlock]) -> None:
-        def written(state: TableState) -> list[NewBlock]:
-            if state.table.schema_version != self._schema_version:
-                raise JobError("The table's columns were changed while Spark wrote. Nothing was changed; write again.")
-            return blocks
-
-        def check() -> None:
-            """Do nothing: Spark ends this process when the query is cancelled."""
-
-        runner = ThreadRunner(lake.storage)
-        loader = Loader(lake, self._table_id, runner, check, written, overwrite=self._overwrite)
-        lake._autocommit("overwrite" if self._overwrite else "load", loader.apply, request.token)
+            commit_blocks(
+                lake, self._table_id, self._schema_version, blocks, overwrite=self._overwrite, token=request.token
+            )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete none of the files, since a commit that failed may have happened."""

@@ -17,19 +17,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target
 from indexlake.catalog import activity
 from indexlake.commit.token import Token
 from indexlake.errors import JobError, SchemaError
 from indexlake.pipeline.load import BY_KEY
-from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
-from indexlake.pipeline.runner import ThreadRunner
+from indexlake.pipeline.loader import give_back_ids, reserve_ids
 from indexlake.spark.batch_sink import QUERY_ID, batch_token
 from indexlake.spark.load import (
     IDS_OF_A_BATCH,
     apply_by_key,
     check_columns,
+    commit_blocks,
     only_carried,
     others_than_the_tables,
     put_rows,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from indexlake.lake import Lake
-    from indexlake.snapshots.state import TableState
 
 PARTITIONS = 1 << 10
 """Row ids are reserved for this many partitions, as their number is not known beforehand."""
@@ -148,19 +146,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             put_rows(table, accepted(written), overwrite=overwrite, token=token)
             return
         blocks = accepted(plan.work.spilled(lake.storage, written))
-
-        def written_before(state: TableState) -> list[NewBlock]:
-            if state.table.schema_version != plan.schema_version:
-                raise JobError(
-                    "The table's columns were changed while Spark wrote. Nothing was changed; start the query again."
-                )
-            return blocks
-
-        def check() -> None:
-            """Do nothing: Spark ends this process when the query is stopped."""
-
-        loader = Loader(lake, plan.table_id, ThreadRunner(lake.storage), check, written_before, overwrite=overwrite)
-        lake._autocommit("overwrite" if overwrite else "load", loader.apply, token)
+        commit_blocks(lake, plan.table_id, plan.schema_version, blocks, overwrite=overwrite, token=token)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete none of the files, since a commit that failed may have happened."""
