@@ -219,6 +219,8 @@ def test_the_sink_of_this_process(lake: il.Lake, table: il.Table, feeder: Feeder
         sink(feeder.spark.range(3), 0)
     with pytest.raises(il.JobError, match="mode='upsart' is not known"):
         lake.pipeline().sink("sales.t", mode="upsart")
+    with pytest.raises(il.JobError, match="sequence_by is for the modes"):
+        lake.pipeline().sink("sales.t", sequence_by="n")
     with pytest.raises(il.NotFoundError):
         lake.pipeline().sink("sales.missing")
 

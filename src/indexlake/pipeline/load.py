@@ -44,10 +44,7 @@ def load(
     **watched: Unpack[Watched],
 ) -> WriteResult:  # fmt: skip
     """Append the rows, replace all existing ones by them, upsert them by primary key, or apply them as changes."""
-    if mode not in MODES:
-        raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
-    if sequence_by is not None and mode not in BY_KEY:
-        raise JobError(f"sequence_by is for the modes {' and '.join(map(repr, BY_KEY))}, not for {mode!r}.")
+    check_mode(mode, sequence_by)
     t = lake.table(table)
     with Job(lake, "load", t._table_id, scope=uuid.uuid4().hex, **watched) as job:
         if _is_frame(source):
@@ -80,6 +77,13 @@ def stream_sink(lake: Lake, table: str, mode: str, sequence_by: str | None) -> C
     from indexlake.spark.batch_sink import BatchSink
 
     return BatchSink(lake, table, mode, sequence_by)
+
+
+def check_mode(mode: str, sequence_by: str | None) -> None:
+    if mode not in MODES:
+        raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
+    if sequence_by is not None and mode not in BY_KEY:
+        raise JobError(f"sequence_by is for the modes {' and '.join(map(repr, BY_KEY))}, not for {mode!r}.")
 
 
 def replace_rows(table: Table, source: Any, token: TokenLike | None) -> WriteResult:

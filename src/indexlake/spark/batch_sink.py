@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from indexlake.commit.token import Token
 from indexlake.errors import JobError
-from indexlake.pipeline.load import MODES, load
+from indexlake.pipeline.load import check_mode, load
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.spark.frame import check_reachable
 
@@ -34,7 +34,7 @@ class BatchSink:
 
     def __init__(self, lake: Lake, table: str, mode: str, sequence_by: str | None) -> None:
         lake._check(writing=True)
-        check_mode(mode)
+        check_mode(mode, sequence_by)
         check_reachable(lake)
         self._lake = lake
         self._table = lake.table(table)
@@ -72,8 +72,3 @@ class BatchSink:
 def batch_token(query_id: str, table_id: int, batch_id: int) -> Token:
     """Return what makes a batch of a query happen once in a table."""
     return Token(f"spark stream {query_id} into table {table_id}", batch_id)
-
-
-def check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
